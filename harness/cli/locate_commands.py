@@ -23,7 +23,7 @@ from assay.harness.locate.profile_worker import first_that_leaves
 from assay.harness.locate.repro import Failing, repro_of
 from assay.harness.locate.rungs import ladder_of
 from assay.harness.locate.runner import TIMEOUT_S, Runner
-from assay.harness.locate.shrink import NotShrunk, Shrunk, shrunk
+from assay.harness.locate.shrinking.shrink import NotShrunk, Shrunk, shrunk
 from assay.harness.processes.child import sharing
 from assay.harness.processes.worker import ask
 from assay.harness.report import documents as report
@@ -108,7 +108,7 @@ def step_line(step: Step) -> Text:
         word, style = f"{step.failures} of {step.runs} differ", "bold red"
     else:
         word, style = "as eager", "green"
-    return Text(f"{step.rung.name:<32}") + Text(word, style=style) + Text(told[:160])
+    return Text(f"{step.rung.name:<30}  ") + Text(word, style=style) + Text(told[:160])
 
 
 def told_of(step: Step) -> str:
@@ -124,8 +124,13 @@ def show_found(console: Console, found: Found, origin: str) -> None:
     sure = f"confidence {found.confidence:.1%}" if found.below else "nothing is below it"
     console.print(Text(f"first rung that differs: {found.first.rung.name}{below} ({sure})", style="bold"))
     if found.below is not None:
-        console.print(Text(command(found, origin, found.below.rung.backend)), soft_wrap=True)
-    console.print(Text(command(found, origin, found.first.rung.backend)), soft_wrap=True)
+        console.print(Text(command_of(found, origin, found.below)), soft_wrap=True)
+    console.print(Text(command_of(found, origin, found.first)), soft_wrap=True)
+
+
+def command_of(found: Found, origin: str, step: Step) -> str:
+    """How a user runs the case on a rung, which may have a mode of its own."""
+    return command(found, origin, step.rung.backend, step.row.mode)
 
 
 def as_data(found: Found) -> dict[str, Any]:
@@ -322,6 +327,7 @@ def repro(name: str, backend: str, mode: str | None, limit_s: float, output: Pat
     if output is not None:
         output.write_text(made.source)
         output.with_suffix(".md").write_text(made.issue)
+        console.print(Text(f"written: {output}, and the text of an issue: {output.with_suffix('.md')}"), soft_wrap=True)
     if asked.json_path is not None:
         more = {**dataclasses.asdict(made), "calls": len(least.operators)}
         report.write_json(asked.json_path, as_data(found) | report.finite(more))

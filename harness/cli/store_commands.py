@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import importlib
 import json
+import shlex
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -106,7 +107,8 @@ def runs_of(store: Any, name: str, base: str | None) -> tuple[Any, Any]:
 
 
 def lines_of(verdict: Any) -> list[Text]:
-    """A line a cause: its state, how many rows, its name, when it was first seen; then the sentence."""
+    """A line a cause: its state, how many rows, its name, when it was first seen; of a new one a command that shows
+    more; then the sentence."""
     styles = {"new": "bold red", "known": "yellow", "excused": "dim", "fixed": "green"}
     lines = []
     for cause in verdict.causes:
@@ -116,6 +118,9 @@ def lines_of(verdict: Any) -> list[Text]:
             f"{len(cause.rows):>4}  {cause.cluster.name}"
         )
         lines.append(line + Text(f"  [{counted}; {seen}; {cause.cluster.signature[:8]}]", style="dim"))
+        if cause.state == "new":
+            case, mode, backend = (shlex.quote(part) for part in cause.rows[0].key)
+            lines.append(Text(f"          assay repro {case} --mode {mode} --backend {backend}", style="dim"))
     lines += [Text(f"flaky    {' '.join(key)}", style="yellow") for key in verdict.flaky]
     lines += [Text(f"stale    the ledger excuses {each.case} {each.field}", style="bold red") for each in verdict.stale]
     return [*lines, Text(verdict.sentence(), style="bold")]

@@ -187,12 +187,12 @@ def _as_settled(found: Difference) -> Difference:
     return dataclasses.replace(found, kind=UNSTABLE) if found.kind == OPEN else found
 
 
-def is_identical(eager: Sequence[Observation], ours: Sequence[Observation]) -> bool:
+def is_identical(eager: Sequence[Observation], ours: Sequence[Observation], rules: Rules = Rules()) -> bool:
     """Whether two runs are the same bit for bit, so that `compare` could find no difference whatever its oracle."""
-    return all(_is_identical_step(reference, got) for reference, got in zip(eager, ours, strict=True))
+    return all(_is_identical_step(reference, got, rules) for reference, got in zip(eager, ours, strict=True))
 
 
-def _is_identical_step(eager: Observation, ours: Observation) -> bool:
+def _is_identical_step(eager: Observation, ours: Observation, rules: Rules) -> bool:
     return (
         fields.is_equal_error(_error_of(eager), _error_of(ours))
         and all(
@@ -200,7 +200,8 @@ def _is_identical_step(eager: Observation, ours: Observation) -> bool:
             for name in ("kinds", "aliases", "pokes", "warnings", "random", "ambient", "arrivals", "held")
         )
         and repr(eager.scalars) == repr(ours.scalars)
-        and _grown(eager) == _grown(ours)
+        and _grown(eager, rules) == _grown(ours, rules)
+        and (eager.hooks == ours.hooks or not rules.with_hooks)
         and not grows(ours.growth_bytes, eager.growth_bytes)
         and all(
             _is_identical_tensors(getattr(eager, name), getattr(ours, name))
@@ -224,8 +225,10 @@ def _other_bits(ours: Tensor, eager: Tensor) -> str | None:
     return f"{int(differ.sum())} of {differ.numel()} elements; {told}. Rule: bit for bit, as the backend promises"
 
 
-def _grown(observation: Observation) -> dict[str, bool]:
-    return {path: version > 0 for path, version in observation.versions.items()}
+def _grown(observation: Observation, rules: Rules) -> dict[str, int]:
+    """By how much each version grew, where the rules ask for that; else whether it did."""
+    exact = rules.with_bookkeeping
+    return {path: version if exact else int(version > 0) for path, version in observation.versions.items()}
 
 
 def _is_identical_tensors(eager: Mapping[str, Seen | None], ours: Mapping[str, Seen | None]) -> bool:

@@ -49,13 +49,16 @@ class Bisected:
     difference: str
 
     def commands(self, origin: str) -> tuple[str, str]:
-        return command(self.found, origin, self.good), command(self.found, origin, self.bad)
+        below = self.found.below
+        mode = below.row.mode if below is not None and not self.places else ""
+        return command(self.found, origin, self.good, mode), command(self.found, origin, self.bad)
 
 
-def command(found: Found, origin: str, backend: str) -> str:
-    """How a user runs the case on a backend. A case of a file is named after it."""
+def command(found: Found, origin: str, backend: str, mode: str = "") -> str:
+    """How a user runs the case on a backend; in another mode than it was found in, where one is given. A case of a file
+    is named after it."""
     named = f"{origin}::{found.case.rpartition('.')[2]}" if origin.endswith(".py") else found.case
-    return f"assay run {shlex.quote(named)} --mode {found.mode} --backend {shlex.quote(backend)}"
+    return f"assay run {shlex.quote(named)} --mode {mode or found.mode} --backend {shlex.quote(backend)}"
 
 
 @dataclass(slots=True)

@@ -19,7 +19,7 @@ from torch import Tensor, fx
 
 from assay.harness.backends.registry import resolve
 from assay.harness.backends.switches import calls_of, described
-from assay.harness.locate.shrink_worker import recorded
+from assay.harness.locate.shrinking.recorded_graphs import case_of, recorded
 from assay.harness.processes.worker import Say, answering
 from assay.reference.evaluate import evaluate
 
@@ -27,7 +27,7 @@ from assay.reference.evaluate import evaluate
 def profile(request: Mapping[str, Any], say: Say) -> None:
     """Says the errors of every node of every graph that is not in eager's own precision alone."""
     backend = resolve(request["backend"])
-    for number, (gm, inputs) in enumerate(recorded(request), 1):
+    for number, (gm, inputs) in enumerate(recorded(case_of(request), request), 1):
         whole, names = with_all_results(gm)
         given = [[_copied(value) for value in inputs] for _ in range(3)]
         torch._dynamo.reset()

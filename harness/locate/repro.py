@@ -9,65 +9,22 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-import torch
-
-from assay.harness.backends.registry import FLAGS, OWN
-from assay.harness.locate.shrink import Shrunk
-from assay.harness.outcome import Result
+from assay.harness.locate import forms_worker
+from assay.harness.locate.forms_worker import ASSERTS, DIES, HANGS, PASSES, RAISES
+from assay.harness.locate.repro_text import PLAIN, Form, first_difference, forms, text_of
+from assay.harness.locate.shrinking.shrink import Shrunk
+from assay.harness.outcome import VERDICTS
 from assay.harness.processes.child import Child
+from assay.harness.processes.worker import ask, cold_environment
 from assay.harness.report.environment import environment
 
 TIMES = 3
-PLAIN = "eager-none"
 TIMEOUT_S = 120.0
-OBSERVED: Mapping[str, str] = {
-    "values": "list(outputs)",
-    "gradient": "[x.grad for x in inputs if x.requires_grad]",
-    "mutation": "[x.detach() for x in inputs]",
-    "shape": "[tuple(y.shape) for y in outputs]",
-    "dtype": "[y.dtype for y in outputs]",
-    "stride": "[y.stride() for y in outputs]",
-    "version": "[x._version for x in inputs]",
-    "requires_grad": "[y.requires_grad for y in outputs]",
-    "alias": "[[y.untyped_storage().data_ptr() == z.untyped_storage().data_ptr() for y in (*inputs, *outputs)]"
-    " for z in outputs]",
-    "random": "torch.get_rng_state()",
-    "view": "[y._base is not None for y in outputs]",
-    "is_leaf": "[y.is_leaf for y in outputs]",
-    "has_grad_fn": "[y.grad_fn is not None for y in outputs]",
-    "is_inference": "[y.is_inference() for y in outputs]",
-    "offset": "[y.storage_offset() for y in outputs]",
-}
-"""What a file looks at, by the field that differs."""
-NUMBERS = ("values", "gradient", "mutation")
-FILE = """\
-# {title}
-# torch {version}; fails {rate}
-{imports}
-
-{body}
-
-
-def observed(function, seed):
-    torch.manual_seed(seed)
-    inputs = [{inputs}]
-    outputs = function(*inputs)
-{backward}    return {observed}
-
-
-function = {function}
-eager = [observed(program, seed) for seed in range({calls})]
-compiled = [observed(function, seed) for seed in range({calls})]
-{check}
-"""
-BACKWARD = """\
-    roots = [y for y in outputs if y.requires_grad]{which}
-    torch.autograd.backward(roots, [torch.randn_like(y) for y in roots])
-"""
+FORMS_S = 60.0
+"""How long it is looked for a form in which the failure shows."""
 ISSUE = """\
 ### {title}
 
@@ -104,80 +61,35 @@ class Repro:
         return len(self.source.splitlines())
 
 
-def first_difference(row: Result) -> tuple[str, str, str]:
-    """The field, the path and the sentence of what differs first; the verdict where it raises."""
-    if not row.differences:
-        return row.verdict, "the call", row.detail.partition("\n")[0]
-    known = [each for each in row.differences if each.field in OBSERVED]
-    each = (known or list(row.differences))[0]
-    return each.field, each.path.partition(": ")[2] or each.path, each.detail
-
-
-def backend_of(backend: str) -> tuple[str, str]:
-    """The lines that import a backend, and what `torch.compile` is given of it."""
-    bare, *settings = backend.split(",")
-    module, _, attribute = OWN.get(bare, bare).partition(":")
-    imports = f"from {module} import {attribute}\n" if attribute else ""
-    options = {name: _number(text) for name, text in (s.split("=", 1) for s in settings if "=" in s)}
-    given = [f"backend={attribute or repr(bare)}", *(f"{flag}=True" for flag in settings if flag in FLAGS)]
-    return imports, ", ".join(given + ([f"options={options!r}"] if options else []))
-
-
-def _number(text: str) -> object:
-    return {"True": True, "False": False}.get(text, int(text) if text.lstrip("-").isdigit() else text)
-
-
-@dataclass(frozen=True, slots=True)
-class Form:
-    """What a file does: how many calls it makes, and from which outputs backward begins."""
-
-    calls: int = 1
-    which: str = ""
-
-
-def forms(shrunk: Shrunk) -> Iterator[Form]:
-    """The forms in which a failure may show, the plainest first."""
-    yield Form()
-    yield Form(calls=3)
-    count = shrunk.body.rpartition("return ")[2].count(",")
-    yield from (Form(which=f"[{place}:{place + 1}]") for place in range(count) if count > 1)
-
-
-def text_of(shrunk: Shrunk, case: str, mode: str, backend: str, rate: str = "", form: Form | None = None) -> str:
-    """The file's text. On the backend `PLAIN` nothing is compiled: such a file fails only by a fault of its own."""
-    form = form or Form()
-    field, path, _ = first_difference(shrunk.row)
-    own, settings = ("", "") if backend == PLAIN else backend_of(backend)
-    imports = ("import operator\n" if "operator." in shrunk.body else "") + "import torch\n" + own
-    if field in NUMBERS:
-        check = "torch.testing.assert_close(compiled, eager, equal_nan=True)"
-    else:
-        check = 'assert str(compiled) == str(eager), f"compiled: {compiled}, eager: {eager}"'
-    has_backward = mode == "train" and "requires_grad_" in shrunk.inputs
-    return FILE.format(
-        title=f"{case}, {mode}, {backend}: {field} at {path}", version=torch.__version__, rate=rate, imports=imports,
-        body=shrunk.body, inputs=shrunk.inputs, observed=OBSERVED.get(field, "list(outputs)"),
-        function="program" if backend == PLAIN else f"torch.compile(program, {settings})",
-        backward=BACKWARD.format(which=form.which) if has_backward else "", check=check, calls=form.calls,
-    )  # fmt: skip
-
-
-def verified(source: str, times: int = TIMES) -> int:
-    """In how many of so many fresh processes the file fails, for whatever reason."""
+def verified(source: str, times: int = TIMES, ways: frozenset[str] = frozenset({ASSERTS, RAISES, DIES, HANGS})) -> int:
+    """In how many of so many fresh processes the file fails in one of these ways."""
     with tempfile.TemporaryDirectory(prefix="assay-repro-") as folder:
         path = Path(folder) / "repro_of_a_difference.py"
         path.write_text(source)
-        return sum(_fails(path) for _ in range(times))
+        return sum(_outcome(path) in ways for _ in range(times))
 
 
-def _fails(path: Path) -> bool:
+def _outcome(path: Path) -> str:
+    """How a file ends in a process with empty caches."""
     paths = os.pathsep.join([str(path.parent), *(each or "." for each in sys.path)])
-    child = Child(path.stem, environment={"PYTHONPATH": paths})
-    try:
-        status = child.wait(TIMEOUT_S)
-    finally:
-        child.end()
-    return status != 0
+    with cold_environment() as cold:
+        child = Child(path.stem, environment={**cold, "PYTHONPATH": paths})
+        try:
+            status = child.wait(TIMEOUT_S)
+        finally:
+            child.end()
+    if status is None:
+        return HANGS
+    if status < 0:
+        return DIES
+    return PASSES if status == 0 else ASSERTS if "\nAssertionError" in child.said() else RAISES
+
+
+def ways_of(shrunk: Shrunk) -> frozenset[str]:
+    """How a file of it is to end: an assertion, where something differs."""
+    if shrunk.row.verdict == "diverged":
+        return frozenset({ASSERTS})
+    return frozenset({HANGS} if shrunk.row.verdict == "timeout" else {RAISES, DIES})
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,17 +106,36 @@ class Failing:
 def repro_of(shrunk: Shrunk, failing: Failing, times: int = TIMES) -> Repro:
     """The file with how often it failed, and the issue. A file that fails without a compiler shows nothing."""
     case, mode, backend = failing.case, failing.mode, failing.backend
-    texts = {form: text_of(shrunk, case, mode, backend, form=form) for form in forms(shrunk)}
-    shown = next((form for form, text in texts.items() if verified(text, 1)), Form())
-    is_sound = verified(text_of(shrunk, case, mode, PLAIN, form=shown), 1) == 0
-    failures = verified(texts[shown], times) if is_sound else 0
-    rate = f"{failures} of {times} fresh processes"
-    source = text_of(shrunk, case, mode, backend, f"in {rate}", shown)
+    form = shown_form(shrunk, failing)
+    shown = form or Form()
+    failures = verified(text_of(shrunk, case, mode, backend, form=form), times, ways_of(shrunk)) if form else 0
+    rate = f"in {failures} of {times} fresh processes"
+    source = text_of(shrunk, case, mode, backend, rate, shown)
     field, path, detail = first_difference(shrunk.row)
     versions = "\n".join(f"- {name}: {value}" for name, value in environment().items() if name != "commit")
     issue = ISSUE.format(
-        title=f"{backend.partition(',')[0]}: {field} differs from eager in {'+'.join(shrunk.operators) or 'no call'}",
-        settings=backend_of(backend)[1], field=field, path=path, detail=detail, rate=rate, rung=failing.rung,
-        below=failing.below or "nothing", source=source, versions=versions,
+        title=f"{backend.partition(',')[0]}: {_headline(field)} in {'+'.join(shrunk.operators) or 'no call'}",
+        settings=f"backend={backend.partition(',')[0]!r}", field=field, path=path, detail=detail,
+        rate=rate.removeprefix("in "), rung=failing.rung, below=failing.below or "nothing", source=source,
+        versions=versions,
     )  # fmt: skip
     return Repro(source, failures, times, issue)
+
+
+def _headline(field: str) -> str:
+    """What is wrong, as the title of an issue says it."""
+    return f"{field} where eager runs" if field in VERDICTS else f"wrong {field}"
+
+
+def shown_form(shrunk: Shrunk, failing: Failing) -> Form | None:
+    """The first form in which a file fails as it is to, and does not fail in eager; None where there is none."""
+    known = list(forms(shrunk, failing.mode))
+    pairs = [
+        [text_of(shrunk, failing.case, failing.mode, backend, form=form) for backend in (failing.backend, PLAIN)]
+        for form in known
+    ]
+    with cold_environment() as cold:
+        request = {"pairs": pairs, "ways": sorted(ways_of(shrunk))}
+        answer = ask(forms_worker.__name__, request, FORMS_S, cold)
+    found = [line["form"] for line in answer.lines if "form" in line]
+    return known[found[0]] if found else None

@@ -57,6 +57,12 @@ def is_alike(one: Kind, other: Kind) -> bool:
     return bool(one.fields & other.fields) if one.fields or other.fields else one.error == other.error
 
 
+def lost_row(case: str, mode: str, backend: str, lost: Lost | OSError, child: Child) -> Result:
+    """The row of a run whose child ended without an answer."""
+    verdict, told = (lost.verdict, lost.args[0]) if isinstance(lost, Lost) else ("crash", str(lost))
+    return Result(case, mode, backend, verdict, detail=f"{told}. It said last:\n{last_words(child.said())}")
+
+
 @dataclass(slots=True)
 class Runner:
     """Runs of one case. Use it as a context manager: the child ends with it."""
@@ -99,9 +105,7 @@ class Runner:
     def _lost(self, environment: tuple[tuple[str, str], ...], lost: Lost | OSError, backend: str, mode: str) -> Tried:
         child = self._children.pop(environment)
         child.end()
-        verdict, told = (lost.verdict, lost.args[0]) if isinstance(lost, Lost) else ("crash", str(lost))
-        words = last_words(child.said())
-        return Tried((Result(self.case.name, mode, backend, verdict, detail=f"{told}. It said last:\n{words}"),))
+        return Tried((lost_row(self.case.name, mode, backend, lost, child),))
 
     def _child(self, environment: tuple[tuple[str, str], ...]) -> Child:
         if environment not in self._children:

@@ -17,7 +17,7 @@ from assay.harness.locate.ladder import Climb, Found, NothingFails
 from assay.harness.locate.repro import Failing, repro_of
 from assay.harness.locate.rungs import ladder_of
 from assay.harness.locate.runner import Runner
-from assay.harness.locate.shrink import NotShrunk, Shrunk, shrunk
+from assay.harness.locate.shrinking.shrink import NotShrunk, Shrunk, shrunk
 from assay.harness.remember.store import Cluster, Kept, Run, Store, hashed, now
 
 NAME = re.compile(r"\b[a-z_]\w*\b(?=\s*(?:=(?!=)|[,)\]]|$))")
@@ -64,7 +64,8 @@ def located(row: Kept, run: Run, found: Found, least: Shrunk | None) -> Cluster:
         body |= {"repro": made.source, "issue": made.issue, "failed": made.failures, "runs": made.runs,
                  "calls": len(least.operators)}  # fmt: skip
     signature = hashed(["located", rung, kind, form or row.result.case])
-    return Cluster(signature, f"{bare}, {rung}: {found.kind.verdict} {_fields(found)}{calls}"[:200], rung, run.commit,
+    where = bare if rung == bare else f"{bare}, {rung}"
+    return Cluster(signature, f"{where}: {found.kind.verdict} {_fields(found)}{calls}"[:200], rung, run.commit,
                    now(), body)  # fmt: skip
 
 
@@ -87,10 +88,12 @@ def locate_within(store: Store, run: Run, limit_s: float, say: Callable[[str], N
     """Locates failures, some of each kind, until the time is up. Where all located rows of a kind have one cause, the
     others of it have that, too."""
     end_s = time.monotonic() + limit_s
-    for rows in _unlocated(store, run):
+    groups = list(_unlocated(store, run))
+    for place, rows in enumerate(groups):
         causes: dict[str, Cluster] = {}
         for row in sorted(rows, key=lambda row: len(row.result.case))[:MOST_OF_A_KIND]:
             if time.monotonic() > end_s:
+                say(f"time is up: {len(groups) - place} of {len(groups)} kinds of failures are not located, or in part")
                 return
             cluster = locate_row(row, run, min(SHRINK_S, end_s - time.monotonic()))
             if cluster is not None:

@@ -190,7 +190,8 @@ class Store:
         found = [run for run in known if name == "last" or run.id.startswith(name) or (run.commit or "") == name]
         if not found:
             latest = ", ".join(f"{run.id[:8]} ({run.started}, {run.commit})" for run in known[-5:])
-            raise StoreError(f"the store has no run {name!r}; its last runs are {latest or '(none)'}")
+            told = f"its last runs are {latest}" if latest else "it has none yet: `assay run --record` keeps one"
+            raise StoreError(f"the store has no run {name!r}; {told}")
         return found[-1]
 
     # ---- rows

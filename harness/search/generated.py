@@ -66,7 +66,10 @@ def kind_of(result: Result) -> Kind:
 
 
 def _message(detail: str) -> str:
-    """What a crash says, without its place and its numbers: `step 1, call: NAME at FILE:LINE: MESSAGE`."""
+    """What a crash says, without its place and its numbers: `step 1, call: NAME at FILE:LINE: MESSAGE`. Of a process
+    that ended, how it did, and not what it said before."""
+    if detail.startswith(("killed by", "exit status")):
+        return detail.partition(". ")[0]
     name, _, rest = detail.partition(": ")[2].partition(" at ")
     message = re.sub(r"^\S.*?:\d+: ", "", rest) if rest else detail
     message = message.rpartition(" got ")[2] if " got " in message else message

@@ -135,7 +135,7 @@ def locate(console: Console, text: str, every: int, json_path: Path | None) -> i
         word = "right" if each.is_rung_right else f"wrong: expected {' or '.join(each.expected)}"
         calls = "not shrunk" if each.calls is None else f"{each.calls} calls"
         told = f"{each.name}: {each.rung or 'no rung'}, {word}; {calls}; {each.failures} of {each.runs} repros fail"
-        console.print(Text(f"{told}; {each.seconds:.0f} s {each.why}"), soft_wrap=True)
+        console.print(Text(f"{told}; {each.seconds:.0f} s, {each.cpu_s:.0f} s of CPU {each.why}"), soft_wrap=True)
         if json_path is not None and json_path != report.STDOUT:  # should it be interrupted, it holds these
             write_located(json_path, found)
     if json_path is not None:

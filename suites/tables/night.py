@@ -43,7 +43,9 @@ def located() -> str:
         ("pass named rightly", f"{counts['pass_right']} of {counts['passes']}"),
         ("made at most ten calls", f"{counts['small']} of {size}"),
         ("repro that fails in each of three processes", f"{counts['verified']} of {size}"),
-        ("within 120 s", f"{counts['in_time']} of {size}"),
+        ("within 120 s of the clock", f"{counts['in_time']} of {size}"),
+        ("within 120 s of CPU", f"{counts['in_cpu_time']} of {size}"),
+        ("the longest", f"{counts['longest_s']:.0f} s, {counts['longest_cpu_s']:.0f} s of CPU"),
     ]
     head = (f"torch {where['torch']}, {where['cores']} cores, {where['date'][:10]}", "bugs")
     return table(head, rows)

@@ -250,14 +250,33 @@ def test_run_counts_graph_breaks_and_times() -> None:
     assert (result.nodes, result.nodes_generated, result.fallbacks) == (None, None, {})
 
 
-def test_run_compares_the_order_of_gradients_when_asked() -> None:
+@pytest.mark.parametrize("quick", [True, False])
+def test_run_compares_the_order_of_gradients_when_asked(quick: bool) -> None:
     def swap(function: Callable[..., Any]) -> Callable[..., Any]:
         return lambda x, y: function(*(tensor * 1 for tensor in (x, y)))
 
     assert run_case(ordered, "train", "eager-none", UNTIMED).verdict == "same"
     backward_first = Backend("reordering", lambda function: lambda x, y: y.cos() * x.sin())
-    result = run_case(ordered, "train", backward_first, UNTIMED)
+    result = run_case(ordered, "train", backward_first, RunRequest(timed=False, quick=quick))
     assert {found.field for found in result.differences} == {"hooks"}
+
+
+@case(tags=("bookkeeping",))
+def written_twice() -> Any:
+    return (lambda x: x.add_(1).mul_(2)), (torch.randn(3),), {}
+
+
+def written_once_more(x: Tensor) -> Tensor:
+    """What the program does, in three writes."""
+    return x.add_(1).mul_(2).mul_(1)
+
+
+@pytest.mark.parametrize("quick", [True, False])
+def test_run_sees_by_how_much_a_version_grew(quick: bool) -> None:
+    """A quick run too: it is what a ladder goes by."""
+    backend = Backend("writes_once_more", lambda function: written_once_more)
+    found = run_case(written_twice, "infer", backend, RunRequest(timed=False, quick=quick))
+    assert {difference.field for difference in found.differences} == {"version"}, found
 
 
 def test_run_sees_warnings_of_the_program() -> None:

@@ -13,18 +13,21 @@ import torch
 from assay.harness.case import Case
 from assay.harness.discover import discover
 from assay.harness.locate.bisect import Bisection, state_difference
-from assay.harness.locate.graph_program import GraphProgram, literal, qualified
 from assay.harness.locate.ladder import Climb, Found, NothingFails
 from assay.harness.locate.profile_worker import first_that_leaves
 from assay.harness.locate.repro import Failing, repro_of, text_of, verified
+from assay.harness.locate.repro_text import FRESH, Form, forms
 from assay.harness.locate.rungs import Rung, ladder_of, register_ladder
 from assay.harness.locate.runner import Runner, Tried
-from assay.harness.locate.shrink import Shrunk, shrunk
+from assay.harness.locate.shrinking.graph_program import GraphProgram, literal, qualified
+from assay.harness.locate.shrinking.shrink import Shrunk, shrunk
+from assay.harness.locate.source.text_of_case import text_of as written
 from assay.harness.outcome import Difference, Result
 from assay.harness.processes.worker import ask
 
 HERE = Path(__file__).parent / "wrong_gelu.py"
 WRONG = "tests.harness.locate.wrong_gelu:wrong"
+KEYED, DIES = (f"tests.harness.locate.wrong_gelu:{name}" for name in ("keyed", "dies"))
 
 
 def case_of(name: str) -> Case:
@@ -145,6 +148,40 @@ def test_repro_that_fails_by_itself_is_not_verified(least: Shrunk) -> None:
     assert verified(text_of(broken, "model", "train", WRONG), times=1) == 1
     made = repro_of(broken, Failing("model", "train", WRONG, "wrong", "traced"), times=2)
     assert (made.failures, made.is_verified) == (0, False)
+
+
+def case_shrunk(name: str, row: Result) -> Shrunk:
+    """A case's own text, as if nothing of it could be left out."""
+    text = written(case_of(name), "tiny")
+    return Shrunk(text, "", text, (), 4, True, row, on_backend=True, is_case=True)
+
+
+def test_repro_of_a_case_makes_its_calls_as_the_scenario_does() -> None:
+    """No graph of it fails by itself: two calls are needed that differ in their dtype."""
+    differs = Difference("dtype", "step 1: output[1]", "ours is torch.float32, eager's torch.float64")
+    least = case_shrunk("called_twice", Result("called_twice", "infer", KEYED, "diverged", (differs,)))
+    made = repro_of(least, Failing("called_twice", "infer", KEYED, "keyed", "dynamo"), times=2)
+    assert made.is_verified and made.lines < 40 and "scenario(compiled, " in made.source
+    assert "wrong dtype" in made.issue and KEYED in made.issue
+
+
+def test_repro_of_a_process_that_dies_fails_by_a_signal() -> None:
+    least = case_shrunk("only_gelu", Result("only_gelu", "infer", DIES, "crash", detail="killed by SIGKILL. It said"))
+    failing = Failing("only_gelu", "infer", DIES, "dies", "dynamo")
+    assert repro_of(least, failing, times=1).is_verified
+    differs = Difference("values", "step 1: output", "off")
+    other = dataclasses.replace(least, row=Result("only_gelu", "infer", DIES, "diverged", (differs,)))
+    assert not repro_of(other, failing, times=1).failures, "that it dies is not how it is said to fail"
+
+
+@pytest.mark.parametrize(
+    ("told", "first"),
+    [("step 1: output", Form()), ("step 2: output", Form(3, FRESH)), ("step 13: output", Form(in_other_mode=True))],
+)
+def test_repro_looks_first_for_the_form_of_the_step_that_differed(told: str, first: Form) -> None:
+    row = Result("right", "infer", "eager", "diverged", (Difference("values", told, "off"),))
+    known = list(forms(case_shrunk("right", row), "infer"))
+    assert known[0] == first and Form() in known and any(form.is_exact for form in known)
 
 
 def test_profile_marks_the_node_that_leaves_eager() -> None:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, fx, nn
+from torch._dynamo.utils import counters
 
 from assay.harness.case import case
 from assay.harness.locate.rungs import Rung, register_ladder
@@ -23,6 +27,49 @@ def wrong(gm: fx.GraphModule, example_inputs: Sequence[object]) -> Callable[...,
         node.kwargs = {**node.kwargs, "approximate": "tanh"}
     gm.recompile()
     return lambda *args: gm.forward(*args)
+
+
+def dies_of_few(gm: fx.GraphModule, example_inputs: Sequence[object]) -> Callable[..., Any]:
+    """As `wrong`; but a graph of one call ends the process."""
+    if len(_calls(gm)) == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return wrong(gm, example_inputs)
+
+
+def hangs_of_few(gm: fx.GraphModule, example_inputs: Sequence[object]) -> Callable[..., Any]:
+    """As `wrong`; but a graph of one call is never done."""
+    while len(_calls(gm)) == 1:
+        time.sleep(1)
+    return wrong(gm, example_inputs)
+
+
+def wrong_of_steps(gm: fx.GraphModule, example_inputs: Sequence[object]) -> Callable[..., Any]:
+    """Wrong of 64 numbers that each are one more than the last."""
+
+    def run(*args: Any) -> Any:
+        is_steps = args[0].numel() == 64 and bool((args[0].diff() == 1).all())
+        return tuple(y + is_steps for y in gm.forward(*args))
+
+    return run
+
+
+def dies(gm: fx.GraphModule, example_inputs: Sequence[object]) -> Callable[..., Any]:
+    """A gelu ends the process."""
+    if gm.graph.find_nodes(op="call_function", target=torch.nn.functional.gelu):
+        os.kill(os.getpid(), signal.SIGKILL)
+    return gm.forward
+
+
+def _calls(gm: fx.GraphModule) -> list[fx.Node]:
+    return [node for node in gm.graph.nodes if node.op in ("call_function", "call_method")]
+
+
+def keyed(gm: fx.GraphModule, example_inputs: Sequence[object]) -> Callable[..., Any]:
+    """A graph is kept by its code alone, without dtypes: results have the dtype of the first one of that code. What is
+    kept is forgotten where Dynamo's counters are."""
+    (first, *_) = [each for each in example_inputs if isinstance(each, Tensor)]
+    kept = counters["kept"].setdefault(gm.code, first.element_size())
+    return lambda *args: tuple(y.to(torch.float64 if kept == 8 else torch.float32) for y in gm.forward(*args))
 
 
 NAME = "tests.harness.locate.wrong_gelu"
@@ -49,3 +96,33 @@ def model() -> Any:
 @case()
 def right() -> Any:
     return nn.Linear(2, 2), (torch.randn(1, 2),), {}
+
+
+def in_two_dtypes(f: Callable[..., Any], x: Tensor) -> Any:
+    """Two calls, of which the second is given another dtype."""
+    return f(x), f(x.double())
+
+
+@case(scenario=in_two_dtypes, modes=("infer",))
+def called_twice() -> Any:
+    scale = 3.0
+
+    def program(x: Tensor) -> Tensor:
+        return (x * scale).sin().cos() + bias(x)
+
+    return program, (torch.randn(2, 2),), {}
+
+
+def bias(x: Tensor) -> Tensor:
+    """Nothing that matters."""
+    return x.sum().tanh()
+
+
+@case(modes=("infer",))
+def only_gelu() -> Any:
+    return torch.nn.functional.gelu, (torch.randn(2),), {}
+
+
+@case(modes=("infer",))
+def steps() -> Any:
+    return (lambda x: x.sin().cos() * 2), (torch.arange(64.0),), {}

@@ -98,6 +98,17 @@ def test_formats_fail_for_what_is_new_alone(store: Store) -> None:
     assert levels == {"a": "error", "c": "note"}
 
 
+def test_triage_of_an_empty_store_says_how_a_run_is_kept(tmp_path: Path) -> None:
+    told = CliRunner().invoke(commands, ["triage", "--store", f"sqlite:///{tmp_path}/empty.sqlite"])
+    assert told.exit_code == 2 and "assay run --record" in told.output
+
+
+def test_triage_names_the_command_that_shows_a_new_cause(store: Store) -> None:
+    ran(store, [row("a", "diverged"), row("b")])
+    told = CliRunner().invoke(commands, ["triage", "--store", str(store.engine.url)])
+    assert "assay repro a --mode " in told.output and "assay repro b" not in told.output
+
+
 def test_triage_says_so_by_its_exit_code(store: Store, tmp_path: Path) -> None:
     ran(store, [row("a", "diverged")], "old", "2026-01-01")
     url = str(store.engine.url)

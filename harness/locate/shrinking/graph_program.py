@@ -9,7 +9,9 @@ Simpler is fewer lines first, then fewer numbers, then plainer inputs.
 
 from __future__ import annotations
 
+import functools
 import math
+import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -21,10 +23,15 @@ from torch.fx.node import map_aggregate
 
 from assay.harness.case import Case
 
-RECORDED, DRAWN, WRITTEN = "recorded", "drawn", "written"
+RECORDED, DRAWN, MARKED, WRITTEN = "recorded", "drawn", "marked", "written"
 MOST_WRITTEN = 48
 """Numbers of a tensor that is written out."""
+MOST_MARKED = 16
+"""Numbers of a drawn tensor that are NaN, or infinite, at places that are written out one by one."""
+SPECIAL = ("nan", "inf", "-inf")
 SMALLER = (1, 2, 3, 4, 8)
+NAMESPACES: Mapping[str, Any] = {"torch": torch, "operator": operator}
+"""Where the targets of lines are found by their names."""
 
 
 class Unprintable(ValueError):
@@ -49,6 +56,11 @@ class Line:
     target: Any
     args: tuple[Any, ...]
     kwargs: tuple[tuple[str, Any], ...] = ()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """For another process, which finds a target by its name."""
+        target = self.target if isinstance(self.target, str) else (qualified(self.target),)
+        return _read_line, (self.name, target, self.args, self.kwargs)
 
     @property
     def reads(self) -> tuple[str, ...]:
@@ -78,6 +90,14 @@ class Line:
         return self.target(*filled.args, **dict(filled.kwargs))
 
 
+def _read_line(name: str, target: str | tuple[str], args: Any, kwargs: Any) -> Line:
+    """A line that another process wrote. A tuple holds the name of a target that is no method."""
+    if isinstance(target, str):
+        return Line(name, target, args, kwargs)
+    return Line(name, functools.reduce(getattr, target[0].split(".")[1:], NAMESPACES[target[0].partition(".")[0]]),
+                args, kwargs)  # fmt: skip
+
+
 @dataclass(frozen=True, slots=True)
 class Given:
     """An input: the tensor that was recorded, and how its values are made."""
@@ -94,7 +114,7 @@ class Given:
         elif self.values == WRITTEN:
             made = f"torch.tensor({literal(plain(tensor))}, dtype={tensor.dtype})"
         else:
-            made = drawn_text(tensor)
+            made = drawn_text(tensor) if self.values == DRAWN else marked_text(tensor)
         if not tensor.is_contiguous() and self.values != RECORDED:
             made = f"torch.empty_strided({shape}, {tensor.stride()}, dtype={tensor.dtype}).copy_({made})"
         return made + (".requires_grad_()" if tensor.requires_grad else "")
@@ -111,6 +131,41 @@ def drawn_text(tensor: Tensor) -> str:
         return f"torch.randn({shape}{dtype})"
     most = max(1, int(tensor.max())) + 1 if tensor.numel() and tensor.dtype != torch.bool else 2
     return f"torch.randint({most}, ({shape},)).to({tensor.dtype})"
+
+
+def marked_text(tensor: Tensor) -> str:
+    """As drawn, but NaN or infinite where the tensor is."""
+    flat = tensor.detach().contiguous().reshape(-1)
+    made = drawn_text(flat)
+    for special in SPECIAL:
+        if places := _places_of(special, flat):
+            made += f".index_fill(0, {_places_text(places)}, float({special!r}))"
+    return f"{made}.reshape({tuple(tensor.shape)})"
+
+
+def _places_of(special: str, flat: Tensor) -> list[int]:
+    number = float(special)
+    found = flat.isnan() if number != number else flat == number
+    return [int(place) for place in found.nonzero().flatten()]
+
+
+def _places_text(places: list[int]) -> str:
+    """Places in a row; or each of a few."""
+    if _is_row(places):
+        return f"torch.arange({places[0]}, {places[-1] + 1})"
+    return f"torch.tensor({places})"
+
+
+def _is_row(places: list[int]) -> bool:
+    return len(places) > 1 and places[-1] - places[0] + 1 == len(places)
+
+
+def _is_markable(tensor: Tensor) -> bool:
+    """Whether some numbers are NaN or infinite, and their places are few, or in a row, so that they can be written."""
+    if not tensor.is_floating_point():
+        return False
+    found = [_places_of(special, tensor.detach().contiguous().reshape(-1)) for special in SPECIAL]
+    return any(found) and all(len(places) <= MOST_MARKED or _is_row(places) for places in found)
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,6 +221,23 @@ class GraphProgram:
         """Whether the text needs no recorded tensor."""
         return all(given.values != RECORDED for given in self.givens)
 
+    def operators(self, mode: str) -> tuple[str, ...]:
+        """What each line calls."""
+        return tuple(line.text().partition(" = ")[2].partition("(")[0].rpartition(".")[2] for line in self.lines)
+
+    def numbers(self) -> int:
+        """How many numbers its inputs have."""
+        return self.weight()[1]
+
+    def is_program(self, mode: str) -> bool:
+        """Whether eager runs it."""
+        try:
+            self.values()
+            self.case("shrunk", mode)
+        except Exception:  # whatever a graph that was cut anywhere may raise
+            return False
+        return True
+
     def case(self, name: str, mode: str) -> Case:
         """The text as a case: it is compiled and run as it is printed."""
         namespace: dict[str, Any] = {"RECORDED": {given.name: given.tensor.detach() for given in self.givens}}
@@ -201,6 +273,7 @@ class GraphProgram:
                 yield candidate
 
     def _candidates(self) -> Iterator[GraphProgram]:
+        yield self.drawn()  # the sooner nothing recorded is needed, the sooner there is a file to show
         if len(self.outputs) > 1:
             yield from (replace(self, outputs=(name,)).without_dead() for name in self.outputs)
         values = self.values()
@@ -209,6 +282,11 @@ class GraphProgram:
         yield from self._without_lines(values)
         yield from (self._with(given, other) for given in self.givens for other in plainer(given))
         yield from self._with_sizes()
+
+    def drawn(self) -> GraphProgram:
+        """With every input drawn that was recorded."""
+        drawn = (replace(given, values=DRAWN) if given.values == RECORDED else given for given in self.givens)
+        return replace(self, givens=tuple(drawn))
 
     def _beginnings(self, values: Mapping[str, Any]) -> Iterator[GraphProgram]:
         """Up to some line, which is then the output."""
@@ -328,6 +406,8 @@ def plainer(given: Given) -> Iterator[Given]:
     tensor = given.tensor
     if given.values == RECORDED:
         yield replace(given, values=DRAWN)
+        if _is_markable(tensor):
+            yield replace(given, values=MARKED)
         if tensor.numel() <= MOST_WRITTEN:
             yield replace(given, values=WRITTEN)
     if not tensor.is_contiguous():
@@ -340,7 +420,7 @@ def plainer(given: Given) -> Iterator[Given]:
 
 def _oddity(given: Given) -> int:
     tensor = given.tensor
-    values = {DRAWN: 0, WRITTEN: 2, RECORDED: 8}[given.values]
+    values = {DRAWN: 0, MARKED: 1, WRITTEN: 2, RECORDED: 8}[given.values]
     is_odd = tensor.is_floating_point() and tensor.dtype != torch.float32
     return 1 + values + (not tensor.is_contiguous()) + tensor.requires_grad + is_odd
 

@@ -1,0 +1,188 @@
+"""The process that makes a failing case smaller: a graph of it that fails by itself, or else the case's own text.
+
+    python -m assay.harness.locate.shrinking.shrink_worker
+
+It forks a worker for each request that it is told, so that one after another begins at once. It has imported all that
+they need, and run nothing. A request is a line:
+
+    {"origin", "case", "mode", "size", "seed", "rung", "is_warm", "backend", "kind": [verdict, [field], error],
+     "folder", "left_s"}
+
+A worker says `{}` before each program that it tries, and `{"source", ...}` for each that fails, the smallest last. The
+last line, `{"done": ..., "on_backend": ...}`, says whether the smallest program also fails on the real backend. Where a
+worker dies, `{"ended": ...}` is said for it.
+
+In the folder lie the program that it is trying, the best so far, and the digests of those that are not to be tried. A
+worker that finds them there goes on from them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import logging
+import os
+import pickle
+import sys
+import time
+import traceback
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from assay.harness.case import Case
+from assay.harness.locate.runner import is_alike, is_failure
+from assay.harness.locate.shrinking.candidates import BEST, TRIED, TRYING, Candidate, told
+from assay.harness.locate.shrinking.graph_program import GraphProgram, Unprintable
+from assay.harness.locate.shrinking.recorded_graphs import case_of, recorded
+from assay.harness.locate.source.source_program import SourceProgram
+from assay.harness.locate.source.written_values import Unwritable
+from assay.harness.outcome import Result
+from assay.harness.processes.child import ending
+from assay.harness.processes.worker import cold_environment
+from assay.harness.protocol.acts import FEW
+from assay.harness.run import RunRequest, run_case
+from assay.harness.search.generated import Kind, kind_of
+
+Say = Callable[[dict[str, Any]], None]
+
+
+class Shrinking:
+    """The search of one process."""
+
+    def __init__(self, request: Mapping[str, Any], say: Say) -> None:
+        verdict, fields, error = request["kind"]
+        self.request, self.say, self.mode = request, say, request["mode"]
+        self.kind = Kind(verdict, frozenset(fields), error)
+        self.end_s = time.monotonic() + request["left_s"]
+        self.folder = Path(request["folder"])
+        known = self.folder / TRIED
+        self.tried = set(known.read_text().split()) if known.is_file() else set()
+        self.why = "Dynamo makes no graph of it"
+
+    def run(self) -> None:
+        """Says every smaller program that fails, and at the end how the smallest does on the real backend."""
+        best = self._best()
+        if best is None:
+            self.say({"done": True, "why": self.why})
+            return
+        best = self._smallest(best)
+        if (written := next(filter(self._fails, self._written(best)), None)) is not None:
+            best = self._smallest(written)
+        last = dataclasses.replace(best, is_last=True)
+        self.say({"done": True, "on_backend": self._row(last, self.request["backend"]) is not None})
+
+    def _best(self) -> Candidate | None:
+        """What a worker before this one came to; or else the first program of the case that fails by itself."""
+        left = self.folder / BEST
+        if left.is_file():
+            return pickle.loads(left.read_bytes())  # type: ignore[no-any-return]
+        return next(filter(self._fails, self._programs()), None)
+
+    def _programs(self) -> Iterator[Candidate]:
+        """Graphs first, as they are the smallest; then the text of the case, and last what sees more of graphs."""
+        graphs = list(self._graphs(case_of(self.request)))
+        yield from (Candidate(program, is_quick=True) for program in graphs)
+        texts = list(self._texts())
+        yield from texts
+        yield from (Candidate(program, is_quick=False) for program in graphs if not texts)
+        self.why += "; and its own text does not fail in that way" * bool(texts)
+
+    def _texts(self) -> Iterator[Candidate]:
+        """The text of the case, if it has one; gone through quickly, and by all of its acts."""
+        try:
+            program = SourceProgram.of(case_of(self.request), self.request["size"], "error" in self.kind.fields)
+        except Unwritable as error:
+            self.why += f"; and it has no text of its own: {error}"
+            return
+        yield Candidate(program, is_quick=True)
+        yield Candidate(program, is_quick=False)
+
+    def _graphs(self, case: Case) -> Iterator[GraphProgram]:
+        for gm, inputs in recorded(case, self.request):
+            try:
+                yield GraphProgram.of(gm, inputs)
+            except Unprintable as error:
+                self.why = f"a graph has no text in torch alone: {error}"
+            else:
+                self.why = "no graph of it fails by itself: what fails is around the graphs, or between calls"
+
+    def _written(self, best: Candidate) -> Iterator[Candidate]:
+        """What may stand for a graph with inputs that were recorded, as no file can hold them. It is tried although the
+        time be up."""
+        if isinstance(best.program, GraphProgram) and not best.program.is_text_alone:
+            yield dataclasses.replace(best, program=best.program.drawn())
+            yield from self._texts()
+
+    def _smallest(self, best: Candidate) -> Candidate:
+        while (smaller := self._smaller(best)) is not None:
+            best = smaller
+        return best
+
+    def _smaller(self, best: Candidate) -> Candidate | None:
+        for program in best.program.simpler():
+            if time.monotonic() > self.end_s:
+                return None
+            if self._fails(candidate := dataclasses.replace(best, program=program)):
+                return candidate
+        return None
+
+    def _fails(self, candidate: Candidate) -> bool:
+        """Whether a program that was not tried before fails as the case does. One that does is said."""
+        if candidate.digest in self.tried:
+            return False
+        self.tried.add(candidate.digest)
+        with (self.folder / TRIED).open("a") as file:
+            file.write(candidate.digest + "\n")
+        row = self._row(candidate, self.request["rung"])
+        if row is not None:
+            os.replace(self.folder / TRYING, self.folder / BEST)
+            self.say(told(candidate.program, row, self.mode))
+        return row is not None
+
+    def _row(self, candidate: Candidate, backend: str) -> Result | None:
+        """The row of a program that fails as the case does; None for any other, and for what is no program."""
+        (self.folder / TRYING).write_bytes(pickle.dumps(candidate))
+        self.say({})
+        if not candidate.program.is_program(self.mode):
+            return None
+        case, is_quick = candidate.program.case("shrunk", self.mode), candidate.is_quick
+        asked = RunRequest(timed=False, protocol=FEW[self.mode] if is_quick else None, quick=is_quick)
+        with cold_environment() as fresh:
+            if self.request["is_warm"]:
+                os.environ.update(fresh)  # what an earlier program left in the cache is not to decide
+            row = run_case(case, self.mode, backend, asked)
+        return row if is_failure(row) and is_alike(kind_of(row), self.kind) else None
+
+
+def main() -> None:
+    """The process: forks a worker a request, and says how one ended that did not come to its end."""
+    output = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    warnings.simplefilter("ignore")
+    logging.disable(logging.CRITICAL)
+
+    def say(event: dict[str, Any]) -> None:
+        print(json.dumps(event), file=output, flush=True)
+
+    for line in sys.stdin:
+        if (worker := os.fork()) == 0:
+            _work(json.loads(line), say)
+        status = os.waitstatus_to_exitcode(os.waitpid(worker, 0)[1])
+        if status:
+            say({"ended": ending(status)})
+
+
+def _work(request: Mapping[str, Any], say: Say) -> None:
+    """The worker. What a wrong backend has left behind may not let the interpreter end."""
+    try:
+        Shrinking(request, say).run()
+    except BaseException:
+        traceback.print_exc()
+        os._exit(1)
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main()

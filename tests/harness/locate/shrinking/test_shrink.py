@@ -1,0 +1,91 @@
+"""A failing case is made smaller though programs that are tried on the way end the process that tries them."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+
+import pytest
+import torch
+
+from assay.harness.case import Case
+from assay.harness.discover import discover
+from assay.harness.locate.ladder import Found, Step
+from assay.harness.locate.rungs import Rung
+from assay.harness.locate.shrinking import shrink
+from assay.harness.locate.shrinking.graph_program import MARKED, Given, GraphProgram, plainer
+from assay.harness.locate.shrinking.shrink import NotShrunk, Shrunk, shrunk
+from assay.harness.outcome import Result
+from assay.harness.search.generated import Kind
+
+FILE = Path(__file__).parents[1] / "wrong_gelu.py"
+NAME = "tests.harness.locate.wrong_gelu"
+VALUES = Kind("diverged", frozenset({"values"}))
+DTYPE = Kind("diverged", frozenset({"dtype"}))
+KILLED = Kind("crash", frozenset(), "killed by SIGKILL")
+
+
+def case_of(name: str) -> Case:
+    (found,) = discover((f"{FILE}::{name}",))
+    return found
+
+
+def least(name: str, backend: str, kind: Kind, limit_s: float = 25) -> Shrunk:
+    """What is left of a case whose first rung is the backend."""
+    rung = Rung("whole", f"{NAME}:{backend}")
+    step = Step(rung, 1, 1, Result(name, "infer", rung.backend, kind.verdict))
+    found = Found(name, "infer", rung.backend, kind, step, None, (step,))
+    return shrunk(case_of(name), found, rung.backend, size="tiny", seed=0, limit_s=limit_s)
+
+
+def test_shrink_goes_on_after_a_program_that_ends_the_process() -> None:
+    made = least("model", "dies_of_few", VALUES, limit_s=15)
+    assert len(made.operators) == 2 and "gelu" in made.operators and made.on_backend
+
+
+def test_shrink_keeps_what_ends_the_process_where_the_case_does() -> None:
+    made = least("model", "dies", KILLED, limit_s=20)
+    assert made.operators == ("gelu",) and made.on_backend and made.row.verdict == "crash"
+
+
+def test_shrink_leaves_out_a_program_that_does_not_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shrink, "CANDIDATE_S", 8.0)
+    made = least("model", "hangs_of_few", VALUES, limit_s=24)
+    assert len(made.operators) >= 2 and "gelu" in made.operators and made.on_backend
+
+
+def test_shrink_says_that_its_time_was_up_before_anything_failed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shrink, "CANDIDATE_S", 0.0)
+    with pytest.raises(NotShrunk, match="its time was up: silent for"):
+        least("model", "dies_of_few", VALUES, limit_s=0.01)
+
+
+def test_shrink_takes_the_case_where_no_graph_fails_by_itself() -> None:
+    made = least("called_twice", "keyed", DTYPE, limit_s=15)
+    assert made.is_case and made.on_backend and len(made.operators) <= 1
+    assert "def scenario(" in made.body and "def made(" in made.body and "assay" not in made.body
+
+
+def test_shrink_takes_the_case_where_no_text_makes_the_input_of_its_graph() -> None:
+    made = least("steps", "wrong_of_steps", VALUES, limit_s=15)
+    assert made.is_case and made.is_text_alone and "torch.arange(64.0)" in made.body and made.on_backend
+
+
+def test_graph_program_is_read_by_another_process() -> None:
+    graph = torch.fx.Graph()
+    x = graph.placeholder("x")
+    y = graph.call_function(torch.ops.aten.add.Tensor, (graph.call_method("neg", (x,)), 1), {"alpha": 2})
+    graph.output((graph.call_function(torch.nn.functional.gelu, (y,)),))
+    program = GraphProgram.of(torch.fx.GraphModule({}, graph), [torch.ones(2)])
+    read = pickle.loads(pickle.dumps(program))
+    assert read.body() == program.body() and torch.equal(read.values()["gelu"], program.values()["gelu"])
+
+
+def test_graph_program_draws_an_input_and_keeps_what_is_no_number_in_it() -> None:
+    x = torch.randn(3, 40)
+    x[0, 7], x[2, 1], x[1] = float("nan"), float("inf"), float("-inf")
+    (marked,) = [each for each in plainer(Given("x", x)) if each.values == MARKED]
+    made = eval(marked.text(), {"torch": torch})
+    assert made.shape == x.shape and torch.equal(made.isfinite(), x.isfinite())
+    assert made[0, 7].isnan() and made[2, 1] == float("inf") and bool((made[1] == float("-inf")).all())
+    assert not [each for each in plainer(Given("y", torch.ones(2))) if each.values == MARKED]
