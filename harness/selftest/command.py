@@ -100,7 +100,7 @@ GROUND = group(
 @GROUND
 @click.option("--jobs", type=click.IntRange(min=1), default=2, show_default=True, help="Faults tried at a time.")
 @click.option("--timeout", "timeout_s", type=click.FloatRange(min=0, min_open=True), default=1800.0,
-              show_default=True, metavar="S", help="Seconds that all the rows of one fault may take; a bug of the compiler is not tried further.")  # fmt: skip
+              show_default=True, metavar="S", help="Seconds after which a fault is tried on no more rows.")  # fmt: skip
 @click.option("--json", "json_path", type=click.Path(path_type=Path), is_flag=False, flag_value=report.STDOUT,
               metavar="[PATH]", help="Write the report here; without PATH to standard output.")  # fmt: skip
 def selftest(faults: Faults, ground: Ground, jobs: int, timeout_s: float, json_path: Path | None) -> None:
