@@ -49,7 +49,7 @@ def banks_in_words() -> str:
         [
             f"Tried with torch {where['torch']} on {where['cores']} cores: {told}.",
             f"Accused of {controls} controls: {_named(accused)}.",
-            f"Bugs of the compiler that no report has, so that nothing is known of them: {_named(_not_tried(results))}.",
+            f"Bugs of the compiler that no report has, so that nothing is known: {_named(_not_tried(results))}.",
             f"Killed by the report, and excused by the table of survivors: {_named(_disputed(results))}. "
             "Such a kill may be a row that was under way when time was up.",
         ]
