@@ -52,6 +52,11 @@ KILLED = {
     "repeats_its_draws": ("train", "values"),
     "draws_one_more": ("infer", "random"),
     "negates_lazily": ("infer", "neg"),
+    "ignores_offsets": ("infer", "values"),
+    "memoises_by_version": ("infer", "values"),
+    "leaves_a_file_open": ("infer", "held"),
+    "leaves_a_thread_waiting": ("train", "held"),
+    "flushes_tiny_numbers": ("infer", "ambient"),
 }
 """Faults that one row of a small model shows: the mode, and the field that differs."""
 
