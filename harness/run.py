@@ -45,7 +45,7 @@ from assay.harness.judge.eager_runs import EagerRuns, Run
 from assay.harness.judge.oracle import Oracle, anchor
 from assay.harness.judge.vector_tails import PLACES, Placed
 from assay.harness.measure import CountedStep, alternate, quartiles
-from assay.harness.observe import fell_back, leaks
+from assay.harness.observe import ambient, fell_back, leaks
 from assay.harness.observe.observation import (
     WITHOUT_POKES,
     Observation,
@@ -332,7 +332,7 @@ class _Trial:
         reference = CountedStep(functools.partial(one_step, eager, eager.function, self.mode, self.seed))
         try:
             reference()
-            with alone():
+            with alone(), ambient.put_back():
                 times = alternate(made, reference, rounds=ROUNDS, sample_s=SAMPLE_S)
         except Exception as error:
             is_ours = made.failed is error and not reference.raises_by(made.calls)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -49,6 +50,7 @@ SETTINGS: Mapping[str, Setting] = {
     ),
     "warnings repeated": Setting(torch.is_warn_always_enabled, torch.set_warn_always),
     "default device": Setting(torch.get_default_device),
+    "tiny numbers are zeros": Setting(lambda: sys.float_info.min / 2 == 0, torch.set_flush_denormal),
 }
 
 

@@ -1,11 +1,14 @@
-"""What is still held after a call is over: the storages of its inputs and results, and memory that grows by call."""
+"""What is still held after a call is over: the storages of its inputs and results, memory that grows by call, and
+files and threads that each call leaves."""
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
 import gc
-from collections.abc import Callable, Iterator
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -19,6 +22,9 @@ CALLS = 6
 """Calls over which growth is measured: what fills a cache once is spread over them."""
 LEAST_GROWTH = 1 << 16
 """Bytes a call: what Python itself leaves between two collections is far less."""
+
+FILES = Path("/proc/self/fd")
+"""Where Linux lists what a process has open."""
 
 ALL_CALLS = CALLS + 2
 """How often the program is called in all, where no memory grows."""
@@ -75,6 +81,17 @@ def _grown_over_calls(invoke: Invoke, make: Callable[[], Call]) -> int:
         invoke(make())
     gc.collect()
     return max(0, in_use_bytes() - before) // CALLS
+
+
+def opened() -> dict[str, int]:
+    """How many files the process has open, where the system tells, and how many threads of Python's run."""
+    files = {"an open file of each call": len(list(FILES.iterdir()))} if FILES.is_dir() else {}
+    return {**files, "a thread of each call": threading.active_count()}
+
+
+def left_by_each_call(before: Mapping[str, int], after: Mapping[str, int]) -> tuple[str, ...]:
+    """Of what there is one more for each of the calls that were made between."""
+    return tuple(name for name, count in after.items() if count - before[name] >= ALL_CALLS)
 
 
 def in_use_bytes() -> int:

@@ -45,7 +45,7 @@ from assay.harness.calls.tree import Tree, modules_in, walk, walk_call
 from assay.harness.observe import ambient, leaks
 from assay.harness.observe.plain_loops import plain_loops
 from assay.harness.observe.view_chain import history_of
-from assay.harness.protocol.acts import LARGEST, REWRITTEN, SAME, Act
+from assay.harness.protocol.acts import HANDED_ON, LARGEST, SAME, UNSEEN, Act
 from assay.harness.protocol.fresh_numbers import state_of
 from assay.harness.protocol.other_dtypes import Dtypes
 
@@ -662,10 +662,10 @@ class _Run:
         """What the act's call is given; it may be the objects of the call before, with the numbers of this one."""
         act, own = self._script.acts[index], self._script.calls[index]
         before = self._made[-1].call if self._made else None
-        if before is None or act.given not in (SAME, REWRITTEN):
+        if before is None or act.given not in HANDED_ON:
             assert own is not None
             return own
-        if act.given == REWRITTEN and own is not None and not _rewrite(before, own):
+        if act.given != SAME and own is not None and not _rewrite(before, own, is_seen=act.given != UNSEEN):
             return own
         return before
 
@@ -736,12 +736,14 @@ class _Run:
             return observation
         self._made.clear()
         self._held.clear()
+        before = leaks.opened()
         with _recorded_warnings(_Step()), ambient.put_back(), grad_mode(self._mode):
             try:
                 held = leaks.held_after(self._once, self._script.another)
                 grown = leaks.growth_bytes(self._once, self._script.another)
             except Exception:
                 return dataclasses.replace(observation, held=("(further calls raise)",))
+        held += leaks.left_by_each_call(before, leaks.opened())
         return dataclasses.replace(observation, held=held, growth_bytes=grown)
 
     def _once(self, call: Call) -> Any:
@@ -778,8 +780,9 @@ def _within(modes: Sequence[TorchDispatchMode]) -> Iterator[None]:
         yield
 
 
-def _rewrite(before: Call, own: Call) -> bool:
-    """Writes the arguments of one call into the tensors of another; False, with nothing written, where it cannot."""
+def _rewrite(before: Call, own: Call, is_seen: bool) -> bool:
+    """Writes the arguments of one call into the tensors of another, whose versions grow if it `is_seen`; False, with
+    nothing written, where it cannot."""
     old, new = (walk((call.args, call.kwargs), "input") for call in (before, own))
     if old.kinds != new.kinds or repr(old.scalars) != repr(new.scalars):
         return False
@@ -788,7 +791,7 @@ def _rewrite(before: Call, own: Call) -> bool:
         return False
     with torch.no_grad():
         for tensor, value in pairs:
-            tensor.copy_(value)
+            (tensor if is_seen else tensor.data).copy_(value)
     return True
 
 

@@ -13,8 +13,17 @@ from assay.harness.calls.clone import Call, CloneError, Convert, copy_call
 from assay.harness.calls.tree import walk_call
 from assay.harness.case import Case
 from assay.harness.observe.observation import BRIEFLY, Observation, Script, observe
-from assay.harness.protocol.acts import FEW, FRESH, SAME, Act, Protocol, chosen, steps
-from assay.harness.protocol.fresh_numbers import Make, is_tied, moved_state, nothing, state_of, twice, with_numbers
+from assay.harness.protocol.acts import FEW, FRESH, PLACED, SAME, Act, Protocol, chosen, steps
+from assay.harness.protocol.fresh_numbers import (
+    Make,
+    is_tied,
+    moved_state,
+    nothing,
+    placed,
+    state_of,
+    twice,
+    with_numbers,
+)
 from assay.harness.protocol.other_dtypes import Narrowest, in_other, least_bits, other_dtypes
 
 Key = tuple[int, str, bool]
@@ -122,6 +131,7 @@ class Scripts:
             made = copy_call(pristine, convert)
         else:
             made = copy_call(Call(nothing, pristine.args, pristine.kwargs), convert)
+            made = placed(made) if act.given == PLACED and not made.leaves else made
         return Call(first.function, made.args, made.kwargs, first.leaves | made.leaves)
 
     def _with(self, key: Key) -> Call:

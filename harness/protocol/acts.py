@@ -2,8 +2,10 @@
 
 An act is a call, a backward, or both. A call is given one of several sets of numbers: those of the case (1), and
 others of the same kind (2, 3, ...; harness/protocol/fresh_numbers.py). It gets them in tensors of its own (`FRESH`),
-written into the tensors of the call before (`REWRITTEN`), or it is given those tensors as the call before left them
-(`SAME`). Parameters, buffers and whatever else the program holds get other numbers before an act that `moves_state`.
+which may begin behind the beginning of their storage (`PLACED`). Or they are written into the tensors of the call
+before: as programs do (`REWRITTEN`), or through memory that these share, as with NumPy, so that no version grows
+(`UNSEEN`). Or it is given those tensors as the call before left them (`SAME`). Parameters, buffers and whatever else
+the program holds get other numbers before an act that `moves_state`.
 
 `DEFAULT` is what every case goes through. `FURTHER` are the acts that may follow, of which each case gets one by its
 name, and a thorough run all.
@@ -15,10 +17,22 @@ import zlib
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 
-FRESH, REWRITTEN, SAME = "fresh", "rewritten", "same"
+FRESH, PLACED, REWRITTEN, UNSEEN, SAME = "fresh", "placed", "rewritten", "unseen", "same"
+HANDED_ON = (REWRITTEN, UNSEEN, SAME)
+"""How a call is given the tensors of the call before."""
 ALL, LARGEST = "all", "largest"
 TWICE = "twice"
 """Each tensor that has the batch's dimension, with as many rows again."""
+
+
+GIVEN: Mapping[str, str] = {
+    FRESH: "",
+    PLACED: " in tensors that begin later in their storage",
+    REWRITTEN: " in the tensors of the call before",
+    UNSEEN: " in the tensors of the call before, whose versions did not grow",
+    SAME: " in the same tensors",
+}
+"""How each is said in words."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +68,7 @@ class Act:
     def __str__(self) -> str:
         """`call with numbers 2, backward`, as a failing row says it."""
         called = f"call with numbers {self.numbers}" if self.calls else ""
-        given = f" in the {'same tensors' if self.given == SAME else 'tensors of the call before'}"
-        called += given if self.calls and self.given != FRESH else ""
+        called += GIVEN[self.given] if self.calls else ""
         return ", ".join(part for part in (called, self._said_of_backward(), *self._said_of_place()) if part)
 
     def _said_of_backward(self) -> str:
@@ -105,7 +118,7 @@ def _leant_on(acts: Protocol, index: int) -> Iterator[int]:
     before = [other for other in range(index) if acts[other].calls]
     if act.back:
         yield from [*before, *[index] * act.calls][-act.back :]
-    if act.calls and act.given != FRESH:
+    if act.calls and act.given in HANDED_ON:
         yield from before[-1:]
     if act.accumulates:
         yield from [other for other in range(index) if acts[other].back][-1:]
@@ -125,12 +138,12 @@ DEFAULT: Mapping[str, Protocol] = {
         Act(3, given=REWRITTEN),
         Act(4, moves_state=True),
         Act(1),
-        Act(2, given=REWRITTEN),
+        Act(2, given=UNSEEN),
         Act(5, moves_state=True, gives_up=True),
         Act(3),
         Act(4, given=REWRITTEN),
         Act(2, moves_state=True),
-        Act(5),
+        Act(5, given=PLACED),
     ),
     "train": (
         Act(1, back=1),
@@ -146,7 +159,7 @@ DEFAULT: Mapping[str, Protocol] = {
         step(2, given=REWRITTEN),
         step(4),
         step(5),
-        step(3),
+        step(3, given=PLACED),
     ),
 }
 

@@ -20,7 +20,7 @@ from torch import Tensor
 from torch.utils._pytree import tree_map_only
 
 from assay.harness.calls.clone import Call, CloneError, copy_call, is_plain
-from assay.harness.calls.memory import aliases, number_bits
+from assay.harness.calls.memory import aliases, has_memory, number_bits
 from assay.harness.calls.tree import Tree, walk, walk_call
 
 MADE_BYTES = 1 << 28
@@ -58,6 +58,27 @@ def twice(own: Call, other: Call) -> Call:
     }
     args, kwargs = tree_map_only(Tensor, lambda tensor: grown.get(id(tensor), tensor), (own.args, own.kwargs))
     return dataclasses.replace(own, args=args, kwargs=kwargs)
+
+
+def placed(call: Call) -> Call:
+    """The same arguments in tensors that begin one element behind the beginning of their storage. Those that share
+    memory, and what autograd or a class knows more of, stay where they are."""
+    tensors = walk((call.args, call.kwargs), "input").tensors
+    if aliases(tensors):
+        return call
+    args, kwargs = tree_map_only(Tensor, _one_further, (call.args, call.kwargs))
+    return dataclasses.replace(call, args=args, kwargs=kwargs)
+
+
+def _one_further(tensor: Tensor) -> Tensor:
+    if type(tensor) is not Tensor or not is_plain(tensor) or not tensor.is_leaf or tensor.is_inference():
+        return tensor
+    if tensor._base is not None or tensor.is_conj() or tensor.is_neg() or not tensor.numel() or not has_memory(tensor):
+        return tensor
+    plain, start = tensor.detach(), tensor.storage_offset() + 1
+    room = plain.new_empty(1 + plain.untyped_storage().nbytes() // plain.element_size())
+    moved = plain.new_empty(0).set_(room.untyped_storage(), start, plain.size(), plain.stride())
+    return moved.copy_(plain).requires_grad_(tensor.requires_grad)
 
 
 def _rows(tree: Tree) -> int | None:

@@ -12,6 +12,9 @@ from assay.harness.processes.worker import Answer, ask, cold_environment
 from assay.harness.selftest.record import Asked, Kill, Member, Tried
 from assay.harness.selftest.wrong_backends import BANK, CORRECT
 
+ALONE_S = 900.0
+"""How long one row may take by itself."""
+WORKER = "assay.harness.selftest.rows_worker"
 PLACE = "assay.harness.selftest.wrong_backends"
 
 
@@ -29,23 +32,32 @@ class WrongBackends:
         start = time.perf_counter()
         processes = BANK[member.name].processes if member.name in BANK else 1
         with cold_environment() as environment:
-            kill, rows = None, 0
+            kill, rows, left = None, 0, 0
             for _ in range(processes):
-                answer = ask(
-                    "assay.harness.selftest.rows_worker",
-                    request_for(member, asked),
-                    asked.timeout_s,
-                    environment | sharing(),
-                )
-                kill, count = killed_by(answer)
+                kill, count, left = tried_rows(request_for(member, asked), asked.timeout_s, environment)
                 rows += count
                 if kill is not None:
                     break
+        fault = (self.name, member.name, member.kind, member.wrong)
         seconds = time.perf_counter() - start
-        killed = kill is not None
-        return Tried(
-            self.name, member.name, member.kind, member.wrong, killed, kill, seconds, rows, is_right=member.is_right
-        )
+        return Tried(*fault, kill is not None, kill, seconds, rows, left=left, is_right=member.is_right)
+
+
+def tried_rows(
+    request: Mapping[str, Any], timeout_s: float, environment: Mapping[str, str]
+) -> tuple[Kill | None, int, int]:
+    """What a backend is killed by, how many rows ended, and how many are left as time was up.
+
+    Time that is up kills nothing: the row that is under way then is run by itself.
+    Raises: RuntimeError if the process ended before its first row.
+    """
+    rows, environment = request["rows"], {**environment, **sharing()}
+    kill, ended = killed_by(ask(WORKER, request, timeout_s, environment))
+    if kill is None or kill.verdict != "timeout" or not ended:
+        return kill, ended, 0
+    alone = {**request, "rows": [rows[ended]]}
+    kill, count = killed_by(ask(WORKER, alone, ALONE_S, environment))
+    return kill, ended + count, 0 if kill else len(rows) - ended - count
 
 
 def request_for(member: Member, asked: Asked) -> Mapping[str, Any]:

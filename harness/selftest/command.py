@@ -100,7 +100,7 @@ GROUND = group(
 @GROUND
 @click.option("--jobs", type=click.IntRange(min=1), default=2, show_default=True, help="Faults tried at a time.")
 @click.option("--timeout", "timeout_s", type=click.FloatRange(min=0, min_open=True), default=1800.0,
-              show_default=True, metavar="S", help="Seconds that all the rows of one fault may take.")  # fmt: skip
+              show_default=True, metavar="S", help="Seconds after which a fault is tried on no more rows.")  # fmt: skip
 @click.option("--json", "json_path", type=click.Path(path_type=Path), is_flag=False, flag_value=report.STDOUT,
               metavar="[PATH]", help="Write the report here; without PATH to standard output.")  # fmt: skip
 def selftest(faults: Faults, ground: Ground, jobs: int, timeout_s: float, json_path: Path | None) -> None:
@@ -247,7 +247,8 @@ def line_of(tried: Tried) -> Text:
     style = "green" if tried.passes and not tried.reason else "yellow" if tried.passes else "bold red"
     line = Text(f"{tried.kind}: {tried.name}  ") + Text(word[tried.killed, tried.is_right], style=style)
     told = str(tried.by) if tried.by else tried.reason
-    return line + Text(f"  {told}  [{tried.rows} rows, {tried.seconds:.0f} s]")
+    left = f", {tried.left} left when time was up" if tried.left else ""
+    return line + Text(f"  {told}  [{tried.rows} rows{left}, {tried.seconds:.0f} s]")
 
 
 def show(console: Console, found: Sequence[Tried]) -> None:

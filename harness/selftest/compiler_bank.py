@@ -2,6 +2,9 @@
 
 A row kills a bug if it neither is `same` nor in the ledger, and passes without the bug. That is looked at once a row,
 when a bug first fails it.
+
+The rows of a bug have one limit of time together, which kills nothing: the row that is under way then is run by itself.
+What is left counts as not tried.
 """
 
 from __future__ import annotations
@@ -27,8 +30,16 @@ WORKER = "assay.harness.selftest.mutant_worker"
 CONTROL = Member("unchanged", "controls", "The compiler as it is.", is_right=True)
 
 
+ALONE_S = 900.0
+"""How long one row may take by itself. A file of tests takes the most."""
+
+
 class NothingRan(RuntimeError):
-    """A process that ended before its first row."""
+    """A process that ended before its first row. `verdict` is `timeout` or `crash`."""
+
+    def __init__(self, told: str, verdict: str) -> None:
+        super().__init__(told)
+        self.verdict = verdict
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,38 +67,37 @@ class CompilerMutants:
     def tried(self, member: Member, asked: Asked) -> Tried:
         """Raises: NothingRan if the compiler as it is runs no row; DiscoverError for rows that do not exist;
         MutantError for a mutant that does not apply."""
-        start = time.perf_counter()
+        start = time.monotonic()
         mutant = self._mutants.get(member.name)
-        kill, rows = None, 0
+        kill, ended, left = None, 0, 0
         with changed_tree(mutant) as tree:
             for part, made in parts_of(mutant, asked.level):
-                kill, count = self._killed(tree, made(), asked.timeout_s)
-                rows += count
+                rows = made()
+                kill, count = self._killed(tree, rows, start + asked.timeout_s)
+                ended += count
+                left += 0 if kill else len(rows) - count
                 if kill is not None:
                     kill = replace(kill, part=part)
                     break
-        seconds = time.perf_counter() - start
-        killed = kill is not None
-        return Tried(
-            self.name, member.name, member.kind, member.wrong, killed, kill, seconds, rows, is_right=member.is_right
-        )
+        fault = (self.name, member.name, member.kind, member.wrong)
+        seconds = time.monotonic() - start
+        return Tried(*fault, kill is not None, kill, seconds, ended, left=left, is_right=member.is_right)
 
-    def _killed(self, tree: Path, rows: Sequence[Row], timeout_s: float) -> tuple[Kill | None, int]:
-        """What kills the compiler of a tree, if a row does, and how many rows ended."""
+    def _killed(self, tree: Path, rows: Sequence[Row], until: float) -> tuple[Kill | None, int]:
+        """What kills the compiler of a tree, if a row does before the time `until`, and how many rows ended."""
         begun = 0
-        while begun < len(rows):
-            try:
-                failed = first_failed(tree, rows[begun:], timeout_s)
-            except NothingRan as ended:  # the bug does not let the compiler be imported
-                failed = Failed(0, Kill(str(rows[begun]), rows[begun].mode, "crash", detail=str(ended)))
+        while begun < len(rows) and (left_s := until - time.monotonic()) > 0:
+            failed = failed_of(tree, rows[begun:], left_s)
             if failed is None:
                 return None, len(rows)
             begun += failed.place + 1
-            if self._passes_unchanged(rows[begun - 1], timeout_s):
+            if failed.kill.verdict == "timeout":
+                failed = failed_of(tree, rows[begun - 1 : begun], ALONE_S)
+            if failed is not None and self._passes_unchanged(rows[begun - 1]):
                 return failed.kill, begun
-        return None, len(rows)
+        return None, begun
 
-    def _passes_unchanged(self, row: Row, timeout_s: float) -> bool:
+    def _passes_unchanged(self, row: Row) -> bool:
         """Whether a row passes without a bug: run by the first who asks, while others try other rows."""
         with self._lock:
             is_first = row not in self._passes
@@ -95,7 +105,7 @@ class CompilerMutants:
         if is_first:
             try:
                 with changed_tree(None) as tree:
-                    passes.set_result(first_failed(tree, [row], timeout_s) is None)
+                    passes.set_result(first_failed(tree, [row], ALONE_S) is None)
             except BaseException as error:
                 passes.set_exception(error)
         return passes.result()
@@ -115,6 +125,14 @@ def parts_of(mutant: Mutant | None, level: str) -> Iterator[tuple[str, Callable[
     yield "slice", lambda: slice_rows(level, backend)
 
 
+def failed_of(tree: Path, rows: Sequence[Row], timeout_s: float) -> Failed | None:
+    """The first row that does not pass; the first of all where the compiler of the tree cannot be imported."""
+    try:
+        return first_failed(tree, rows, timeout_s)
+    except NothingRan as ended:
+        return Failed(0, Kill(str(rows[0]), rows[0].mode, ended.verdict, detail=str(ended)))
+
+
 def first_failed(tree: Path, rows: Sequence[Row], timeout_s: float) -> Failed | None:
     """The first row that does not pass with the compiler of a tree.
 
@@ -125,7 +143,7 @@ def first_failed(tree: Path, rows: Sequence[Row], timeout_s: float) -> Failed | 
     ran = [line["compiler"] for line in answer.lines if "compiler" in line]
     begun = [line["begins"] for line in answer.lines if "begins" in line]
     if not begun:
-        raise NothingRan(f"no row began: {answer.failure}")
+        raise NothingRan(f"no row began: {answer.failure}", answer.failure[0] if answer.failure else "crash")
     if ran != [str(tree / "assay" / "compiler")]:
         raise RuntimeError(f"another compiler ran: {ran}, and not that of {tree}")
     return _failed(answer, begun)

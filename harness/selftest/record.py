@@ -50,6 +50,8 @@ class Tried:
     rows: int
     is_right: bool = False
     reason: str = ""
+    left: int = 0
+    """How many rows were left when time was up."""
 
     @property
     def passes(self) -> bool:

@@ -2,22 +2,26 @@
 
 python -m assay.suites.tables.selftests REPORT.json...    keeps what the table needs of the reports
 
-A bank may come in several reports, each of some of its kinds. Of a fault in two of them the later one counts.
+A bank may come in several reports, each of some of its kinds. Of a fault in two of them the later one counts, and each
+keeps the date of its report.
 """
 
 from __future__ import annotations
 
 import json
 import sys
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from assay.suites.tables.markdown import table
+from assay.harness.selftest import mutants
+from assay.harness.selftest import survivors as reasons
+from assay.suites.tables.markdown import bullets, literal, table
 from assay.suites.tables.measured import RESULTS, measured
 
 FILE = "selftest_32cores.json"
-KEPT = ("bank", "name", "kind", "killed", "is_right", "reason")
+KEPT = ("bank", "name", "kind", "killed", "is_right", "reason", "left")
 FACTS = ("date", "torch", "python", "cpu", "cores")
 BANKS = {"backends": "wrong backends", "compiler": "bugs of our own compiler"}
 
@@ -34,32 +38,62 @@ def banks() -> str:
 
 
 def banks_in_words() -> str:
-    """When and where the banks were run, what was left, and which controls were accused."""
+    """When and where the banks were run, which controls were accused, and what no run has decided."""
     document = measured(FILE)
-    where = document["environment"]
-    accused = [fault["name"] for fault in document["results"] if fault["is_right"] and fault["killed"]]
-    controls = sum(fault["is_right"] for fault in document["results"])
-    said = f"Accused of {controls} controls: {', '.join(f'`{name}`' for name in accused) or 'none'}."
-    left = f"Of {document['bugs']} bugs of the compiler, {document['bugs_tried']} were tried before time was up."
-    return f"{left} {said} torch {where['torch']}, {where['cores']} cores, {where['date'][:10]}."
+    where, results = document["environment"], document["results"]
+    accused = [fault["name"] for fault in results if fault["is_right"] and fault["killed"]]
+    controls = sum(fault["is_right"] for fault in results)
+    of_date = Counter(f"{BANKS[fault['bank']]} of {fault['date']}" for fault in results if not fault["is_right"])
+    told = ", ".join(f"{count} {words}" for words, count in of_date.items())
+    return bullets(
+        [
+            f"Tried with torch {where['torch']} on {where['cores']} cores: {told}.",
+            f"Accused of {controls} controls: {_named(accused)}.",
+            f"Bugs of the compiler that no report has, so that nothing is known: {_named(_not_tried(results))}.",
+            f"Killed by the report, and excused by the table of survivors: {_named(_disputed(results))}. "
+            "Such a kill may be a row that was under way when time was up.",
+        ]
+    )
+
+
+def _named(names: Sequence[str]) -> str:
+    return ", ".join(map(literal, names)) or "none"
+
+
+def _not_tried(results: Sequence[Mapping[str, Any]]) -> list[str]:
+    known = {fault["name"] for fault in results if fault["bank"] == "compiler"}
+    return [mutant.name for mutant in mutants.read() if mutant.name not in known]
+
+
+def _disputed(results: Sequence[Mapping[str, Any]]) -> list[str]:
+    excused = reasons.read()
+    return [fault["name"] for fault in results if fault["killed"] and (fault["bank"], fault["name"]) in excused]
 
 
 def _counts(faults: Sequence[Mapping[str, Any]]) -> tuple[str, str, str]:
-    survivors = [f"`{fault['name']}`: {fault['reason'] or 'no reason'}" for fault in faults if not fault["killed"]]
-    return str(len(faults)), str(len(faults) - len(survivors)), "; ".join(survivors)
+    alive = [
+        f"`{fault['name']}`: {fault['reason'] or 'no reason'}{_left(fault)}" for fault in faults if not fault["killed"]
+    ]
+    return str(len(faults)), str(len(faults) - len(alive)), "; ".join(alive)
+
+
+def _left(fault: Mapping[str, Any]) -> str:
+    """What was left of a fault's rows, where time was up before it was killed."""
+    return f" ({fault['left']} rows were left when time was up)" if fault.get("left") else ""
 
 
 def keep(*reports: Path) -> None:
-    """Keeps what the table needs of the reports; when and where comes from the first."""
+    """Keeps what the table needs of the reports; where they were run comes from the first."""
     documents = [json.loads(path.read_text()) for path in reports]
-    found = {(fault["bank"], fault["name"]): fault for document in documents for fault in document["results"]}
-    results = [{name: fault[name] for name in KEPT} for fault in sorted(found.values(), key=_place)]
-    mutants = (Path(__file__).resolve().parents[2] / "tests" / "mutants").glob("*.toml")
-    bugs = sum(path.read_text().count("[[mutant]]") for path in mutants)
+    found = {
+        (fault["bank"], fault["name"]): fault | {"date": document["environment"]["date"][:10]}
+        for document in documents
+        for fault in document["results"]
+    }
+    kept_names = (*KEPT, "date")
+    results = [{name: fault[name] for name in kept_names} for fault in sorted(found.values(), key=_place)]
     facts = {name: documents[0]["environment"][name] for name in FACTS}
-    tried = sum(fault["bank"] == "compiler" and not fault["is_right"] for fault in results)
-    kept = {"schema": 1, "environment": facts, "bugs": bugs, "bugs_tried": tried, "results": results}
-    (RESULTS / FILE).write_text(json.dumps(kept, indent=1) + "\n")
+    (RESULTS / FILE).write_text(json.dumps({"schema": 1, "environment": facts, "results": results}, indent=1) + "\n")
 
 
 def _place(fault: Mapping[str, Any]) -> tuple[int, str]:

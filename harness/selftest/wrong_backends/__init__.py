@@ -24,6 +24,7 @@ from assay.harness.selftest.wrong_backends import (
     random_streams,
     sharing,
     tensor_facts,
+    unguarded,
     values,
     writes,
 )
@@ -33,7 +34,7 @@ __all__ = ["BANK", "CORRECT", "Fault"]
 
 _KINDS: tuple[ModuleType, ...] = (
     values, operators, gradients, late_calls, kept_state, sharing, tensor_facts, writes, leaf_hooks, random_streams,
-    raised_errors, ambient_state, held_memory, only_there, given_back, ends_of_process, controls,
+    raised_errors, ambient_state, held_memory, unguarded, only_there, given_back, ends_of_process, controls,
 )  # fmt: skip
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 import torch
 
@@ -20,3 +22,16 @@ def test_leaks_are_of_what_never_ends(until: int, grows: bool) -> None:
 
     found = leaks.growth_bytes(invoke, lambda: Call(lambda: None, (), {}))
     assert leaks.grows(found, 0) is grows
+
+
+@pytest.mark.parametrize(("count", "is_told"), [(1, False), (leaks.ALL_CALLS, True)])
+def test_leaks_are_what_each_call_leaves_open(count: int, is_told: bool) -> None:
+    """What is opened once, for all calls, is none."""
+    before = leaks.opened()
+    files = [open(os.devnull) for _ in range(count)]
+    try:
+        found = leaks.left_by_each_call(before, leaks.opened())
+    finally:
+        for file in files:
+            file.close()
+    assert found == (("an open file of each call",) if is_told and leaks.FILES.is_dir() else ())

@@ -5,7 +5,9 @@ The whole bank is `assay selftest --compiler`, a nightly run.
 
 from __future__ import annotations
 
+import math
 import threading
+import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -143,12 +145,44 @@ def failing(on_mutant: list[str], unchanged: list[str], monkeypatch: pytest.Monk
 
 def test_mutant_is_killed_by_a_row_that_passes_without_it(monkeypatch: pytest.MonkeyPatch) -> None:
     failing(["b"], [], monkeypatch)
-    assert CompilerMutants()._killed(Path("x"), ROWS, 1.0) == (Kill("b", "infer", "diverged"), 2)
+    assert CompilerMutants()._killed(Path("x"), ROWS, math.inf) == (Kill("b", "infer", "diverged"), 2)
 
 
 def test_mutant_is_not_killed_by_a_row_that_fails_without_it(monkeypatch: pytest.MonkeyPatch) -> None:
     failing(["a"], ["a"], monkeypatch)
-    assert CompilerMutants()._killed(Path("x"), ROWS, 1.0) == (None, 3)
+    assert CompilerMutants()._killed(Path("x"), ROWS, math.inf) == (None, 3)
+
+
+@pytest.mark.parametrize("hangs", [False, True])
+def test_time_that_is_up_kills_a_mutant_only_by_a_row_that_never_ends(
+    hangs: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Time is up in row b. What survives has the most rows, and was killed by the row that happened to run then."""
+    timeout = Kill("b", "infer", "timeout")
+    limits: list[float] = []
+
+    def first_failed(tree: Path, rows: list[Row], timeout_s: float) -> Failed | None:
+        limits.append(timeout_s)
+        if len(rows) > 1:
+            time.sleep(timeout_s)
+            return Failed(1, timeout)
+        return Failed(0, timeout) if hangs and tree == Path("x") else None
+
+    monkeypatch.setattr(compiler_bank, "first_failed", first_failed)
+    found = CompilerMutants()._killed(Path("x"), ROWS, time.monotonic() + 0.01)
+    assert found == (timeout if hangs else None, 2)
+    assert limits[0] <= 0.01 and set(limits[1:]) == {compiler_bank.ALONE_S}
+
+
+def test_a_process_that_ends_before_its_first_row_fails_in_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    def first_failed(tree: Path, rows: list[Row], timeout_s: float) -> Failed | None:
+        if tree == Path("x"):
+            raise compiler_bank.NothingRan("no row began", "crash")
+        return None
+
+    monkeypatch.setattr(compiler_bank, "first_failed", first_failed)
+    kill, ended = CompilerMutants()._killed(Path("x"), ROWS, math.inf)
+    assert ended == 1 and kill is not None and kill.verdict == "crash"
 
 
 def test_rows_are_tried_without_the_bug_beside_each_other_and_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -163,9 +197,9 @@ def test_rows_are_tried_without_the_bug_beside_each_other_and_once(monkeypatch: 
     monkeypatch.setattr(compiler_bank, "first_failed", first_failed)
     bank = CompilerMutants()
     with ThreadPoolExecutor(2) as pool:
-        passes = list(pool.map(lambda row: bank._passes_unchanged(row, 1.0), ROWS[:2]))
+        passes = list(pool.map(lambda row: bank._passes_unchanged(row), ROWS[:2]))
     assert passes == [True, True] and sorted(asked) == ["a", "b"]
-    assert bank._passes_unchanged(ROWS[0], 1.0) and len(asked) == 2
+    assert bank._passes_unchanged(ROWS[0]) and len(asked) == 2
 
 
 def test_mutants_are_tried_on_what_is_near_first() -> None:

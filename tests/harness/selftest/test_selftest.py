@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from assay.harness.discover import discover
 from assay.harness.outcome import Result
 from assay.harness.processes.worker import Answer
 from assay.harness.run import RunRequest, run_case
+from assay.harness.selftest import backends_bank
 from assay.harness.selftest.backends_bank import PLACE, WrongBackends, killed_by, request_for
 from assay.harness.selftest.command import BY_COST, QUICK, totals
 from assay.harness.selftest.record import Asked, Kill, Member, Tried
@@ -50,6 +52,11 @@ KILLED = {
     "repeats_its_draws": ("train", "values"),
     "draws_one_more": ("infer", "random"),
     "negates_lazily": ("infer", "neg"),
+    "ignores_offsets": ("infer", "values"),
+    "memoises_by_version": ("infer", "values"),
+    "leaves_a_file_open": ("infer", "held"),
+    "leaves_a_thread_waiting": ("train", "held"),
+    "flushes_tiny_numbers": ("infer", "ambient"),
 }
 """Faults that one row of a small model shows: the mode, and the field that differs."""
 
@@ -153,6 +160,18 @@ def test_selftest_counts_a_process_that_died_as_a_kill_by_its_row() -> None:
     assert rows == 1 and kill == Kill("zoo.a", "train", "crash", detail="killed by SIGSEGV: it said nothing")
     with pytest.raises(RuntimeError, match="no row began"):
         killed_by(Answer((), ("crash", "exit code 1: no module")))
+
+
+@pytest.mark.parametrize("hangs", [False, True])
+def test_selftest_kills_by_no_row_that_ends_by_itself(hangs: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A backend that survives has the most rows, and time may be up in any of them."""
+    same = {"row": dataclasses.asdict(Result("a", "infer", "x", "same"))}
+    late = Answer(({"begins": ["a", "infer"]}, same, {"begins": ["b", "infer"]}), ("timeout", "no answer"))
+    alone = Answer(({"begins": ["b", "infer"]}, same)) if not hangs else Answer(late.lines[2:], late.failure)
+    answers = iter([late, alone])
+    monkeypatch.setattr(backends_bank, "ask", lambda *asked: next(answers))
+    kill, ended, left = backends_bank.tried_rows({"rows": ["a", "b", "c"]}, 1.0, {})
+    assert (kill is not None, ended, left) == ((True, 1, 0) if hangs else (False, 2, 1))
 
 
 def tried(killed: bool, reason: str = "", is_right: bool = False) -> Tried:
