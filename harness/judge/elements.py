@@ -10,8 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from assay.harness.judge.envelope import Precision, bound_of
-from assay.harness.judge.tolerance import real
+from assay.harness.judge.envelope import Precision, bound_of, real
 
 LARGE = 1 << 17
 """Tensors of more elements are judged by some of them."""

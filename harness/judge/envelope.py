@@ -128,3 +128,9 @@ def greatest_of(runs: Sequence[Tensor]) -> Tensor:
     for run in runs[1:]:
         found = torch.maximum(found, run)
     return found
+
+
+def real(tensor: Tensor) -> Tensor:
+    """The numbers in float64, complex ones as pairs."""
+    plain = torch.view_as_real(tensor.to(torch.complex128)) if tensor.is_complex() else tensor
+    return plain.to(torch.float64)

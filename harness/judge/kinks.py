@@ -20,8 +20,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map_only
 
-from assay.harness.judge.envelope import Precision, bound_of
-from assay.harness.judge.tolerance import real
+from assay.harness.judge.envelope import Precision, bound_of, real
 
 KINKED = frozenset(
     "relu relu_ threshold threshold_ threshold_backward clamp clamp_ clamp_min clamp_min_ clamp_max clamp_max_ "

@@ -35,17 +35,15 @@ import dataclasses
 import math
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeGuard
+from typing import Any, TypeGuard
 
 import torch
 from torch import Tensor
 
 from assay.harness.calls.clone import HALVES
 from assay.harness.calls.memory import bits
-from assay.harness.judge.envelope import FACTOR, LIKE, ULPS, Bounds, Precision, bound_of, greatest_of
-
-if TYPE_CHECKING:
-    from assay.harness.judge.elements import Elements
+from assay.harness.judge.elements import Elements
+from assay.harness.judge.envelope import FACTOR, LIKE, ULPS, Bounds, Precision, bound_of, greatest_of, real
 
 RMS_FACTOR = 3.0
 RMS_ULPS = 2.0
@@ -498,12 +496,6 @@ def largest(tensor: Tensor, on: torch.device | None = None) -> float:
         return 0.0
     pieces = (piece.to(on or tensor.device) for piece in tensor.reshape(-1).split(PIECE))
     return max(float(torch.nan_to_num(real(piece), 0.0, 0.0, 0.0).abs().max()) for piece in pieces)
-
-
-def real(tensor: Tensor) -> Tensor:
-    """The numbers in float64, complex ones as pairs."""
-    plain = torch.view_as_real(tensor.to(torch.complex128)) if tensor.is_complex() else tensor
-    return plain.to(torch.float64)
 
 
 def _explain_exact(ours: Tensor, eager: Tensor, evidence: Evidence) -> Finding | None:
