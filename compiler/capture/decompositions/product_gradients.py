@@ -73,17 +73,26 @@ def _of_others(x: Tensor, dim: int | None) -> Tensor:
 
 @contextmanager
 def products_by_values() -> Iterator[None]:
-    """While it is open, products are recorded so that their gradient is. One recording at a time."""
+    """While it is open, products are recorded so that their gradient is. One recording at a time; one may be within
+    another."""
     with _lock:
+        before = [op.py_kernels.get(DispatchKey.Autograd) for op in PRODUCTS]
         for op in PRODUCTS:
-            op.py_kernels[DispatchKey.Autograd] = _recorded(op)
-            op._dispatch_cache.clear()
+            _set_kernel(op, _recorded(op))
         try:
             yield
         finally:
-            for op in PRODUCTS:
-                del op.py_kernels[DispatchKey.Autograd]
-                op._dispatch_cache.clear()
+            for op, kernel in zip(PRODUCTS, before, strict=True):
+                _set_kernel(op, kernel)
+
+
+def _set_kernel(op: torch._ops.OpOverload, kernel: Callable[..., Any] | None) -> None:
+    """What Python has for an operator under gradients; torch's own for None."""
+    if kernel is None:
+        op.py_kernels.pop(DispatchKey.Autograd, None)
+    else:
+        op.py_kernels[DispatchKey.Autograd] = kernel
+    op._dispatch_cache.clear()
 
 
 def _recorded(op: torch._ops.OpOverload) -> Callable[..., Any]:
