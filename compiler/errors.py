@@ -76,25 +76,24 @@ class ExportError(Unsupported):
 BANS = {
     "unsupported": "{reason}, at {place}: no exported graph can say this",
     "metadata": (
-        "Found an input that received a metadata mutation: {input} has its {what} changed in place ({old} to {new}), "
-        "and an exported graph returns new data of an input, not new metadata; change a view or a copy of it instead, "
-        "as in x = x.view(...) or x = x.clone()"
+        "{input} has its {what} changed in place ({old} to {new}): an exported graph returns new data of an input, "
+        "not new metadata; change a view or a copy of it instead, as in x = x.view(...) or x = x.clone()"
     ),
     "storage": (
         "{input} has its memory replaced (as by set_ or .data = ...): an exported graph returns new data of an input, "
         "not new memory; write it with copy_ instead"
     ),
     "written_gradient": (
-        "Found a graph input that requires gradients, and received a mutation: {input}; the gradients of a joint graph "
-        "are of the inputs as they were given; write to a copy, or detach the input before the call"
+        "{input} requires grad and is written in place: the gradients of a joint graph are of the inputs as they "
+        "were given; write to a copy, or detach the input before the call"
     ),
     "duplicate": (
-        "Encountered duplicated inputs that are mutated in the graph: {input} is written and is the same tensor as "
-        "{other}; there they are two inputs, and the write would reach only one; pass a copy for one of them"
+        "{input} is written and is the same tensor as {other}: in the exported graph they are two inputs, and the "
+        "write would reach only one; pass a copy for one of them"
     ),
     "overlap": (
-        "Encountered aliased inputs that are mutated in the graph: {input} is written and shares memory with {other}; "
-        "there they are two inputs, and the write would not reach the other; pass a copy of one of them"
+        "{input} is written and shares memory with {other}: in the exported graph they are two inputs, and the "
+        "write would not reach the other; pass a copy of one of them"
     ),
     "grad_mode": (
         "the forward leaves gradients switched {state}: an exported graph changes no mode; switch them with a context "
@@ -130,8 +129,8 @@ BANS = {
         "the loss, output {index}, does not require grad: nothing that it is computed from does, or it was detached"
     ),
     "other_gradient": (
-        "Found an output of the forward that requires gradients, that was not the loss (output {loss}): output "
-        "{index}; the joint graph differentiates only the loss; return the other detached"
+        "output {index} requires grad and is not the loss (output {loss}): the joint graph differentiates only the "
+        "loss; return output {index} detached"
     ),
     "no_gradient": (
         "{input} requires grad and the loss does not depend on it, so it has no gradient to return; use it, or "
@@ -146,13 +145,12 @@ BANS = {
         "of the graph itself; call it outside of the function"
     ),
     "nested_inputs": (
-        "aot_export_joint_simple requires individual inputs not to be pytrees: {what} is a {found}; give one flat "
-        "tuple or list of arguments, none inside another"
+        "{what} is a {found}: aot_export_joint_simple takes one flat tuple or list of arguments, none inside another"
     ),
     "nested_results": (
         "the function returns {found}: aot_export_joint_simple takes functions that return one flat tuple or list"
     ),
-    "written": "aot_export_joint_simple does not support input mutations: {input} is written in place; clone it",
+    "written": "{input} is written in place: aot_export_joint_simple takes functions that write no argument; clone it",
     "aliased_result": (
         "output {index} shares memory with {input}: aot_export_joint_simple takes functions whose results are their "
         "own; return a clone"
