@@ -18,6 +18,8 @@ EVEN = 1 << 16
 """So many of these lie at even distances."""
 SUSPECTS = 1 << 15
 """So many at most are those that one run of eager does not settle: the ones that are furthest beyond their bound."""
+AT_ONCE = 1 << 24
+"""So many are looked at at once for those, in a dozen float64 numbers each."""
 STRAYS = 1 << 12
 """So many more are the furthest from eager, in units in the last place."""
 
@@ -64,12 +66,21 @@ def elements_of(ours: Tensor, eager: Tensor, truth: Tensor | None) -> Elements |
 def _suspects(ours: Tensor, eager: Tensor, truth: Tensor | None) -> Tensor:
     """Where elements are beyond the bound that one run of eager gives them around float64, the furthest first. Without
     float64 those are the ones that are not within a few units in the last place of eager."""
-    one, other, precision = real(ours), real(eager), Precision.of(eager.dtype)
-    centre = real(truth) if truth is not None and truth.shape == eager.shape else other
+    anchor = truth if truth is not None and truth.shape == eager.shape else eager
+    pieces = zip(*(each.reshape(-1).split(AT_ONCE) for each in (ours, eager, anchor)), strict=True)
+    places, ratios = list[Tensor](), list[Tensor]()
+    for number, piece in enumerate(pieces):
+        beyond = _beyond(*piece)
+        found = (beyond > 1).nonzero()[:, 0]
+        places.append(found + number * AT_ONCE)
+        ratios.append(beyond[found])
+    return torch.cat(places)[torch.cat(ratios).argsort(descending=True)]
+
+
+def _beyond(ours: Tensor, eager: Tensor, anchor: Tensor) -> Tensor:
+    """How many times its bound each element is off; 0 for those within a few units in the last place of eager."""
+    one, other, centre, precision = real(ours), real(eager), real(anchor), Precision.of(eager.dtype)
     off, error = ((each - centre).abs().nan_to_num(0.0, 0.0, 0.0) for each in (one, other))
     beyond = off / bound_of(centre.nan_to_num(0.0, 0.0, 0.0), [error], precision).clamp(min=precision.smallest)
     beyond[(one - other).abs() <= precision.ulps(other.abs())] = 0.0
-    beyond = beyond.amax(-1) if ours.is_complex() else beyond
-    beyond = beyond.reshape(-1)
-    found = (beyond > 1).nonzero()[:, 0]
-    return found[beyond[found].argsort(descending=True)]
+    return beyond.amax(-1) if ours.is_complex() else beyond

@@ -21,7 +21,7 @@ from assay.harness.judge import kinks
 from assay.harness.judge.eager_runs import EagerRuns, Part, Places, Run
 from assay.harness.judge.elements import Elements
 from assay.harness.judge.tolerance import RUNS, Evidence, largest
-from assay.harness.observe.observation import Observation, Place, Seen
+from assay.harness.observe.observation import Observation, Place, Seen, is_same_stream
 from assay.harness.protocol.acts import needed_for
 
 FEW, SAMPLES, MORE = 2, 4, 12
@@ -248,7 +248,7 @@ def is_alike(run: Run, eager: Run) -> bool:
         reference.is_spent
         or (
             (got.error is None) == (reference.error is None)
-            and got.random == reference.random
+            and is_same_stream(got.random, reference.random)
             and got.kinds.keys() == reference.kinds.keys()
         )
         for got, reference in zip(run, eager, strict=True)

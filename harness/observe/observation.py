@@ -330,6 +330,11 @@ def random_state(generators: Mapping[str, torch.Generator] | None = None) -> dic
     return {name: hashlib.sha1(state).hexdigest() for name, state in states.items()}
 
 
+def is_same_stream(one: Mapping[str, str], other: Mapping[str, str]) -> bool:
+    """Whether the random streams that both know are in one state. Those of a GPU are known once it is in use."""
+    return all(one[name] == other[name] for name in one.keys() & other.keys())
+
+
 def set_mode(call: Call, mode: str) -> None:
     """Puts the call's modules into training or evaluation."""
     for module in modules_in(call.function, call.args, call.kwargs):
@@ -583,7 +588,7 @@ class _Run:
             warnings=step.warnings,
             random=random_after,
             ambient=step.ambient,
-            uses_random=random_before != random_after,
+            uses_random=not is_same_stream(random_before, random_after),
             hooks=tuple(step.hooks),
             arrivals=step.arrivals,
             pokes=poke(step.tree.tensors, watched | _gradients(leaves)) if is_poked else {},

@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from assay.harness.judge import elements
 from assay.harness.judge.elements import EVEN, LARGE, STRAYS, SUSPECTS, Elements, elements_of
 from assay.harness.judge.envelope import Precision
 from assay.harness.judge.tolerance import Evidence, Finding, explain, is_same
@@ -19,9 +20,9 @@ def numbers() -> tuple[Tensor, Tensor, Tensor]:
     return (truth * (1 + 1e-7)).float(), (truth * (1 - 1e-7)).float(), truth
 
 
-def run(seed: int, truth: Tensor, elements: Elements) -> Tensor:
+def run(seed: int, truth: Tensor, some: Elements) -> Tensor:
     noise = torch.randn(COUNT, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
-    return elements.of((truth * (1 + 1e-7 * noise)).float())
+    return some.of((truth * (1 + 1e-7 * noise)).float())
 
 
 def judged(ours: Tensor, eager: Tensor, truth: Tensor) -> Finding | None:
@@ -78,6 +79,14 @@ def test_a_factor_is_a_difference(factor: float) -> None:
     ours, eager, truth = numbers()
     found = judged(ours * factor, eager, truth)
     assert found is not None and found.kind == "differs"
+
+
+def test_suspects_are_found_in_every_piece(monkeypatch: pytest.MonkeyPatch) -> None:
+    ours, eager, truth = numbers()
+    ours[[7, 1001, COUNT - 3]] += 1
+    monkeypatch.setattr(elements, "AT_ONCE", COUNT // 3)
+    some = elements_of(ours, eager, truth)
+    assert some is not None and {7, 1001, COUNT - 3} <= set(some.places[some.even :].tolist())
 
 
 def test_complex_elements_are_taken_as_pairs() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 
@@ -14,6 +15,7 @@ from assay.harness.backends.registry import Backend
 from assay.harness.case import Case, Made
 from assay.harness.judge import compare as comparing
 from assay.harness.judge.eager_runs import EagerRuns
+from assay.harness.judge.oracle import is_alike
 from assay.harness.observe.scripts import Scripts
 from assay.harness.outcome import Result
 from assay.harness.protocol.acts import DEFAULT, needed_for
@@ -193,3 +195,14 @@ def test_compare_ends_at_the_first_difference_where_one_is_asked_for(
     assert comparing.is_different(*asked) == differs == (factor != 1.0)
     in_full, in_brief = judged
     assert in_brief < in_full if differs else in_brief == in_full
+
+
+def test_runs_take_eagers_path_though_a_gpu_came_into_use_since() -> None:
+    case = Case("layers", layers, ("infer",), (), ("tiny",))
+    made = made_call(case, "tiny", 0, "cpu")
+    scripts = Scripts(case, "infer", DEFAULT["infer"], made, lambda which: made_call(case, "tiny", which, "cpu"))
+    run = EagerRuns(made, scripts, "infer", 0, draws=False).plain()[0]
+    later = dataclasses.replace(run, random={**run.random, "torch.cuda:0": "a state"})
+    drawn = dataclasses.replace(run, random={**run.random, "torch.cpu": "another state"})
+    assert is_alike((later,), (run,)) and is_alike((run,), (later,))
+    assert not is_alike((drawn,), (run,))
