@@ -86,8 +86,10 @@ IN_DOUBLE = (
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """What a file does: how many calls it makes, what they are given, from which outputs backward begins, whether it is
-    run in the other mode, or its floats in double precision, and whether numbers have to be the same bit for bit."""
+    """What a file does: how many calls it makes, what they are given, and from which outputs backward begins.
+
+    It may run in the other mode, or with its floats in double precision. Numbers may have to be the same bit for bit.
+    """
 
     calls: int = 1
     given: str = SAME
