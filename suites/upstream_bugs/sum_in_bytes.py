@@ -1,6 +1,6 @@
 """`sum(dtype=torch.int8)` is another number modulo 256.
 
-Kind: wrong result. Backends: inductor. Seen with torch 2.13.0 (CPU, Python 3.11).
+Kind: wrong result. Backends: inductor. Seen with torch 2.13.0 (CPU with AVX2, Python 3.11). Shows only with AVX2.
 """
 
 import sys

@@ -190,6 +190,9 @@ class Watching(FunctionalTensorMode):
             raise Unsupported(f"the program changes the size of a tensor's storage, by {func}")
         if not isinstance(func, torch._ops.OpOverload):
             return super().__torch_dispatch__(func, types, args, kwargs)
+        if func is torch.ops.aten.as_strided_copy.default:  # what a write makes of an input begins somewhere else
+            with self:
+                return torch.as_strided(*args, **call[2]).clone(memory_format=torch.contiguous_format)
         with torch._C.DisableTorchFunction():  # what is asked in here is not the program's doing
             self._check(call)
             is_beyond = func is torch.ops.aten.as_strided.default and self._leaves(*args, **call[2])
