@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from assay.harness.judge.envelope import Precision, bound_of, real
+from assay.harness.observe.observation import elements_at
 
 LARGE = 1 << 17
 """Tensors of more elements are judged by some of them."""
@@ -43,7 +44,7 @@ class Elements:
         """These elements of a value; what has no others already is given as it is."""
         if value.numel() != self.numel:
             return value
-        return value.reshape(-1).index_select(0, self.places.to(value.device))
+        return elements_at(value, self.places)
 
     def index(self, element: int) -> tuple[int, ...]:
         """Where one of the elements is in the whole."""

@@ -21,7 +21,7 @@ from assay.harness.judge import kinks
 from assay.harness.judge.eager_runs import EagerRuns, Part, Places, Run
 from assay.harness.judge.elements import Elements
 from assay.harness.judge.tolerance import RUNS, Evidence, largest
-from assay.harness.observe.observation import Observation, Place, Seen, is_same_stream
+from assay.harness.observe.observation import Observation, Place, Seen, elements_at, is_same_stream
 from assay.harness.protocol.acts import needed_for
 
 FEW, SAMPLES, MORE = 2, 4, 12
@@ -136,7 +136,7 @@ class Oracle:
 
     def _is_written(self, path: str, step: int) -> bool:
         """Whether the float64 run has written a tensor of the state, in an act until then."""
-        return any(path in seen.written for seen in self.wide[: step + 1] if isinstance(seen, Observation))
+        return not isinstance(self.wide, str) and any(path in seen.written for seen in self.wide[: step + 1])
 
     def _between(self, step: int, kind: str, path: str, some: Elements | None) -> Iterator[Tensor]:
         eager = of_kind(self.eager[step], kind)[path]
@@ -275,7 +275,7 @@ def _is_equal_at(got: Observation, reference: Observation, kind: str, path: str,
     one, other = of_kind(got, kind).get(path), of_kind(reference, kind).get(path)
     if one is None or other is None:
         return False
-    known = other.value if which is None else other.value.reshape(-1).index_select(0, which.to(other.value.device))
+    known = elements_at(other.value, which)
     is_alike = (one.value.shape, one.value.dtype) == (known.shape, known.dtype)
     return is_alike and torch.equal(bits(one.value), bits(known))
 

@@ -228,7 +228,7 @@ class Watch:
     def _asked(self, index: int, seen: Observation, places: Mapping[Place, Tensor | None]) -> Observation:
         def some(kind: str, values: Mapping[str, Seen | None]) -> dict[str, Any]:
             return {
-                path: _elements(value, places.get((index, kind, path)))
+                path: None if value is None else _of_elements(value, places.get((index, kind, path)))
                 for path, value in values.items()
                 if (index, kind, path) in places or (kind == "values" and value is not None and _is_exact(value))
             }
@@ -246,10 +246,13 @@ def _is_exact(seen: Seen) -> bool:
     return not (seen.value.is_floating_point() or seen.value.is_complex())
 
 
-def _elements(seen: Seen | None, which: Tensor | None) -> Seen | None:
-    if seen is None or which is None:
-        return seen
-    return dataclasses.replace(seen, value=seen.value.reshape(-1).index_select(0, which.to(seen.value.device)))
+def _of_elements(seen: Seen, which: Tensor | None) -> Seen:
+    return dataclasses.replace(seen, value=elements_at(seen.value, which))
+
+
+def elements_at(value: Tensor, which: Tensor | None) -> Tensor:
+    """The elements at these places in a row; the value as it is for None."""
+    return value if which is None else value.reshape(-1).index_select(0, which.to(value.device))
 
 
 def _sharing(seen: Observation, other: Observation) -> Observation:

@@ -40,10 +40,6 @@ RUNGS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("compiler/autograd/", (*FIRST, "partitioned")),
     ("compiler/capture/", FIRST),
     ("compiler/assembly/", FIRST),
-    (
-        "compiler/codegen/call/backward_half.py",
-        (*FIRST, "lowered"),
-    ),  # ATen takes strides as they are, loops rely on them
     ("compiler/codegen/call/", FIRST),
     ("compiler/runtime/philox.py", ("split_dropout", "functionalize_rng", "written", "lowered", "fused", "generated")),
     ("compiler/runtime/", (*FIRST, "warm")),
