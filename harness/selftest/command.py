@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -51,6 +52,7 @@ class Faults:
     locates: bool
     every: int
     text: str
+    resumes: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +83,9 @@ FAULTS = group(
         "--every", type=click.IntRange(min=1), default=1, show_default=True, help="--locate: one bug in so many."
     ),
     click.option("--filter", "text", default="", metavar="TEXT[,TEXT]", help="Only faults of such a name or kind."),
+    click.option(
+        "--resume", "resumes", is_flag=True, help="--locate: leave out what the file of --json holds, and add to it."
+    ),
 )
 GROUND = group(
     "ground",
@@ -113,7 +118,8 @@ def selftest(faults: Faults, ground: Ground, jobs: int, timeout_s: float, json_p
     """
     console = progress.terminal_beside(json_path)
     if faults.locates:
-        sys.exit(locate(console, faults.text, faults.every, json_path))
+        wanted_bugs = locate_bank.wanted(faults.text, faults.every)
+        sys.exit(locate(console, wanted_bugs, jobs, json_path, faults.resumes))
     chosen, size, seed = opened(faults.banks), ground.size, ground.seed
     rows = rows_of(console, ground) if any(bank.name == "backends" for bank in chosen) else ()
     asked = Asked(rows, MODES, size, seed, timeout_s, own_mode_only=ground.quick, level=ground.level)
@@ -127,10 +133,11 @@ def selftest(faults: Faults, ground: Ground, jobs: int, timeout_s: float, json_p
     sys.exit(INTERRUPTED if interrupted else 0 if all(each.passes for each in found) else 1)
 
 
-def locate(console: Console, text: str, every: int, json_path: Path | None) -> int:
+def locate(console: Console, bugs: Sequence[mutants.Mutant], jobs: int, json_path: Path | None, resumes: bool) -> int:
     """`assay selftest --locate`; its exit status: 0 where every rung that was named is right."""
-    found = []
-    for each in locate_bank.locate_all(text, every):
+    found = read_located(json_path) if resumes and json_path is not None else []
+    done = {each.name for each in found}
+    for each in locate_bank.locate_all([bug for bug in bugs if bug.name not in done], jobs):
         found.append(each)
         word = "right" if each.is_rung_right else f"wrong: expected {' or '.join(each.expected)}"
         calls = "not shrunk" if each.calls is None else f"{each.calls} calls"
@@ -142,6 +149,13 @@ def locate(console: Console, text: str, every: int, json_path: Path | None) -> i
         write_located(json_path, found)
     console.print(Text(str(locate_bank.totals(found)), style="bold"), soft_wrap=True)
     return 0 if all(each.is_rung_right for each in found) else 1
+
+
+def read_located(path: Path) -> list[locate_bank.Located]:
+    """What an earlier run wrote to the file; nothing where there is none."""
+    if not path.is_file():
+        return []
+    return [locate_bank.of_data(each) for each in json.loads(path.read_text())["results"]]
 
 
 def write_located(path: Path, found: Sequence[locate_bank.Located]) -> None:

@@ -9,10 +9,12 @@ from __future__ import annotations
 import dataclasses
 import importlib
 import json
+import multiprocessing
 import resource
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -93,12 +95,29 @@ def expected_rungs(mutant: Mutant) -> tuple[str, ...]:
     return (Path(mutant.file).stem,) if found == (ANY,) else found
 
 
-def locate_all(text: str, every: int = 1) -> Iterator[Located]:
-    """Locates the mutants of that name or kind, one in so many, that a near case or program shows."""
-    wanted = [m for m in read() if any(part in f"{m.kind} {m.name}" for part in text.split(",")) and can_run(m)]
-    for mutant in wanted[::every]:
-        if (row := killing_row(mutant)) is not None:
-            yield located(mutant, row)
+def wanted(text: str, every: int = 1) -> list[Mutant]:
+    """The mutants of that name or kind, one in so many."""
+    named = [m for m in read() if any(part in f"{m.kind} {m.name}" for part in text.split(",")) and can_run(m)]
+    return named[::every]
+
+
+def locate_all(mutants: Sequence[Mutant], jobs: int = 1) -> Iterator[Located]:
+    """Locates those mutants that a near case or program shows, so many at a time, as they end.
+
+    Each is located in a process that locates one at a time: what its children take of the processor is then its own.
+    """
+    pool = ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn"))
+    try:
+        for future in as_completed([pool.submit(_locate, mutant) for mutant in mutants]):
+            if (found := future.result()) is not None:
+                yield found
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _locate(mutant: Mutant) -> Located | None:
+    row = killing_row(mutant)
+    return None if row is None else located(mutant, row)
 
 
 def killing_row(mutant: Mutant) -> Row | None:
@@ -183,6 +202,12 @@ def totals(found: Sequence[Located]) -> dict[str, Any]:
         "longest_s": max((each.seconds for each in found), default=0.0),
         "longest_cpu_s": max((each.cpu_s for each in found), default=0.0),
     }
+
+
+def of_data(data: Mapping[str, Any]) -> Located:
+    """What `as_data` wrote."""
+    fields = {field.name: data[field.name] for field in dataclasses.fields(Located)}
+    return Located(**fields | {"expected": tuple(data["expected"])})
 
 
 def as_data(found: Sequence[Located]) -> list[dict[str, Any]]:

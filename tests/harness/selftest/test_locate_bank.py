@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from assay.harness.locate.rungs import ladder_of
 from assay.harness.processes.child import Child
-from assay.harness.selftest.locate_bank import LIMIT_S, Located, as_data, children_cpu_s, expected_rungs, totals
+from assay.harness.selftest.locate_bank import (
+    LIMIT_S,
+    Located,
+    as_data,
+    children_cpu_s,
+    expected_rungs,
+    of_data,
+    totals,
+)
 from assay.harness.selftest.mutants import Mutant, read
 
 MUTANTS = {mutant.name: mutant for mutant in read()}
@@ -34,6 +44,7 @@ def test_locate_counts_what_is_right() -> None:
     assert (told["small"], told["verified"]) == (1, 2)
     assert (told["in_time"], told["in_cpu_time"], told["longest_cpu_s"]) == (2, 3, 30.0)
     assert [each["is_small"] for each in as_data(found)] == [True, False, False]
+    assert [of_data(each) for each in json.loads(json.dumps(as_data(found)))] == found
 
 
 def test_locate_counts_the_cpu_time_of_a_child() -> None:
