@@ -24,6 +24,7 @@ INLINE void copy(f32* to, i64 to_step, const f32* from, i64 from_step, i64 rows,
 INLINE void rows_of_panel(f32* out, i64 columns, const f32* x, i64 x_step, const f32* panel, const f32* bias, i64 depth,
                           bool adds, i64 rows, i64 width) {
   const bool is_whole = width % LANES == 0;
+  const i64 chain = !adds && depth > SUMMED && depth < 2 * SUMMED ? (depth + 1) / 2 : SUMMED;
   f32 ones[ROWS], edge[PANEL];
   alignas(64) f32 block[ROWS * PANEL];
   for (i64 r = 0; r < ROWS; r++) ones[r] = 1.0f;
@@ -33,9 +34,9 @@ INLINE void rows_of_panel(f32* out, i64 columns, const f32* x, i64 x_step, const
     f32 *target = out + first * columns, *to = is_whole ? target : block;
     const i64 step = is_whole ? columns : PANEL;
     if (!is_whole && adds) copy(block, PANEL, target, columns, count, width);
-    for (i64 d = 0; d < depth; d += SUMMED) {
+    for (i64 d = 0; d < depth; d += chain) {
       const bool is_sum = adds || d > 0;
-      product(to, step, x + first * x_step + d, x_step, panel + d * PANEL, PANEL, m::least(SUMMED, depth - d), ones,
+      product(to, step, x + first * x_step + d, x_step, panel + d * PANEL, PANEL, m::least(chain, depth - d), ones,
               is_sum ? to : bias ? edge : nullptr, is_sum ? step : 0, count, width);
     }
     if (!is_whole) copy(target, columns, block, PANEL, count, width);

@@ -3,8 +3,9 @@
     multiply(x, w, bias) = x w + bias           multiply_batch(x, w)[b] = x[b] w[b]
 
 Of the peak of two cores (234 GFLOP/s) it reaches 0.8 to 0.9 where libraries reach 0.5 to 0.85, which is said where they
-are chosen between (`compiler/passes/products/multiply_matrices.py`). Sums are of blocks of 384 products, as the
-libraries'. The C++ is `compiler/kernels/products.h`.
+are chosen between (`compiler/passes/products/multiply_matrices.py`). Sums are of blocks of 192 products, or of two
+halves where there are fewer than 384: MKL's with AVX-512, whose bits most results then have. The C++ is
+`compiler/kernels/products.h`.
 
 Source: panels are packed for the caches as in K. Goto and R. A. van de Geijn, Anatomy of high-performance matrix
 multiplication, 2008.
@@ -20,7 +21,7 @@ from assay.compiler.machine import number
 from assay.compiler.toolchain.launch import Function
 from assay.compiler.torch_stubs import empty_strided_cpu as _empty
 
-DEEP, TURNED = 3 * SUMMED, 240
+DEEP, TURNED = 6 * SUMMED, 240
 """How much of the depth a packed panel has at most, and how many rows of a transposed operand are turned together."""
 
 _ONE = """multiply((const f32*)v[0], {v[1], v[2]}, (const f32*)v[3], {v[4], v[5]}, (const f32*)v[6], (f32*)v[7],

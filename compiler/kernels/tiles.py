@@ -14,7 +14,7 @@ from assay.compiler.errors import BuildError
 from assay.compiler.options import Options
 from assay.compiler.toolchain.launch import Function, load_text
 
-ROWS, PANEL, SUMMED = 48, 64, 384
+ROWS, PANEL, SUMMED = 48, 64, 192
 """Rows of a block, columns that lie together, and products that are added up in one chain: a block of a library's."""
 _SIZES = f"constexpr i64 ROWS = {ROWS}, PANEL = {PANEL}, SUMMED = {SUMMED};\n"
 

@@ -56,6 +56,21 @@ def plain(x: Tensor, w: Tensor, bias: Tensor | None) -> Tensor:
     return x @ w if bias is None else torch.addmm(bias, x, w)
 
 
+@pytest.mark.parametrize(
+    ("depth", "blocks"),
+    [(192, [192]), (300, [150, 150]), (201, [101, 100]), (385, [192, 192, 1]), (1200, [192] * 6 + [48])],
+)
+def test_multiply_adds_up_chains_of_blocks(depth: int, blocks: list[int], generator: torch.Generator) -> None:
+    x, w = matrix(13, depth, generator), matrix(depth, 33, generator)
+    total = torch.zeros(13, 33)
+    for a, b in zip(x.split(blocks, 1), w.split(blocks), strict=True):
+        chain = torch.zeros(13, 33)
+        for d in range(a.shape[1]):
+            chain = (chain.double() + a[:, d, None].double() * b[d].double()).float()  # rounded once
+        total = total + chain
+    assert torch.equal(multiply(x, w, None), total)
+
+
 @pytest.mark.parametrize("has_bias", [False, True])
 @pytest.mark.parametrize("transposed", [(False, False), (False, True), (True, False), (True, True)])
 @pytest.mark.parametrize("size", SIZES)
