@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from assay.harness.judge.envelope import Precision, bound_of, real
+from assay.harness.judge.envelope import Bounds, Precision, real
 from assay.harness.observe.observation import elements_at
 
 LARGE = 1 << 17
@@ -82,6 +82,6 @@ def _beyond(ours: Tensor, eager: Tensor, anchor: Tensor) -> Tensor:
     """How many times its bound each element is off; 0 for those within a few units in the last place of eager."""
     one, other, centre, precision = real(ours), real(eager), real(anchor), Precision.of(eager.dtype)
     off, error = ((each - centre).abs().nan_to_num(0.0, 0.0, 0.0) for each in (one, other))
-    beyond = off / bound_of(centre.nan_to_num(0.0, 0.0, 0.0), [error], precision).clamp(min=precision.smallest)
+    beyond = Bounds(centre.nan_to_num(0.0, 0.0, 0.0), precision).beyond(off, error)
     beyond[(one - other).abs() <= precision.ulps(other.abs())] = 0.0
     return beyond.amax(-1) if ours.is_complex() else beyond

@@ -16,8 +16,10 @@ ULPS = 4.0
 LIKE = 64
 """So many elements of like magnitude make an envelope, and so many a tensor that has an rms."""
 SPAN = LIKE // 2
-AT_ONCE = 1 << 18
-"""So many errors at a time stay in a processor's cache."""
+INTEGERS = {torch.float32: torch.int32, torch.float64: torch.int64}
+"""Positive numbers have the order of their bits, which are sorted in half the time."""
+SAMPLED = 1 << 17
+"""Of more elements than these, evenly chosen ones make the envelopes: 64 of them still are of like magnitude."""
 OWN_FACTOR = 4.0
 """In a small tensor elements of unlike magnitude are neighbours: there an element has its own errors, so many times."""
 
@@ -46,7 +48,10 @@ def bound_of(centre: Tensor, errors: Sequence[Tensor], precision: Precision) -> 
 
 @dataclass(slots=True)
 class Bounds:
-    """The bounds around a centre, by any runs. Its elements are put into the order of their magnitudes once."""
+    """The bounds around a centre, by any runs. Its elements are put into the order of their magnitudes once.
+
+    Of a large tensor, evenly chosen elements are put into order. Others lie between those of like magnitude.
+    """
 
     centre: Tensor
     precision: Precision
@@ -54,7 +59,7 @@ class Bounds:
 
     def of(self, errors: Sequence[Tensor]) -> Tensor:
         """How far each element may be from the centre, where runs have these errors."""
-        return FACTOR * self._envelope(errors) + self.precision.ulps(self.centre.abs())
+        return self._at(None, errors)
 
     def hold(self, off: Tensor, errors: Sequence[Tensor], is_near: Tensor) -> bool:
         """Whether each element that is off by so much `is_near`, or within its bound.
@@ -63,31 +68,62 @@ class Bounds:
         """
         own = greatest_of(errors) if errors else torch.zeros_like(off)
         ulps = self.precision.ulps(self.centre.abs())
-        if bool(((off <= FACTOR * own + ulps) | is_near).all()):
+        is_open = ~((off <= FACTOR * own + ulps) | is_near)
+        if not bool(is_open.any()):
             return True
-        most = own.max() if own.numel() else own.new_zeros(())
-        if bool(((off > FACTOR * most + ulps) & ~is_near).any()):
+        if bool(((off > FACTOR * own.max() + ulps) & is_open).any()):
             return False
-        return bool(((off <= self.of(errors)) | is_near).all())
+        places = is_open.reshape(-1).nonzero()[:, 0]
+        return bool((off.reshape(-1)[places] <= self._at(places, errors)).all())
 
-    def _envelope(self, errors: Sequence[Tensor]) -> Tensor:
-        """For each element the largest error at elements of like magnitude."""
-        if not errors or self.centre.numel() == 0:
-            return torch.zeros_like(self.centre)
-        worst = greatest_of(errors)
-        if self.centre.numel() <= 2 * SPAN + 1:
-            return _envelope_of_few(self.centre.abs(), worst)
-        worst = worst.reshape(-1)
-        places = self._told_places(worst)
-        found = torch.zeros_like(worst).scatter_(0, places, _largest_beside(worst.index_select(0, places)))
-        return found.view(self.centre.shape)
+    def beyond(self, off: Tensor, error: Tensor) -> Tensor:
+        """How many times its bound each element is off, where one run has this error; 0 for what is within four times
+        its own."""
+        ulps = self.precision.ulps(self.centre.abs())
+        places = (off > FACTOR * error + ulps).reshape(-1).nonzero()[:, 0]
+        bounds = self._at(places, [error]).clamp(min=self.precision.smallest)
+        found = torch.zeros_like(off)
+        found.view(-1)[places] = off.reshape(-1)[places] / bounds
+        return found
+
+    def _at(self, places: Tensor | None, errors: Sequence[Tensor]) -> Tensor:
+        """The bounds at some places in a row, or all of them."""
+        magnitude = self.centre.abs()
+        envelope = self._envelope(magnitude, places, errors)
+        if places is not None:
+            magnitude = magnitude.reshape(-1)[places]
+        return FACTOR * envelope + self.precision.ulps(magnitude)
+
+    def _envelope(self, magnitude: Tensor, places: Tensor | None, errors: Sequence[Tensor]) -> Tensor:
+        """For elements at places the largest error at elements of like magnitude."""
+        numel = magnitude.numel()
+        if not errors or numel == 0:
+            found = torch.zeros_like(magnitude)
+        elif numel <= 2 * SPAN + 1:
+            found = _envelope_of_few(magnitude, greatest_of(errors))
+        elif numel <= SAMPLED:
+            worst = greatest_of(errors).reshape(-1)
+            told = self._told_places(worst)
+            around = _largest_beside(worst.index_select(0, told))
+            found = torch.zeros_like(worst).scatter_(0, told, around).view(magnitude.shape)
+        else:
+            return self._between_chosen(magnitude, places, greatest_of(errors))
+        return found if places is None else found.reshape(-1)[places]
+
+    def _between_chosen(self, magnitude: Tensor, places: Tensor | None, worst: Tensor) -> Tensor:
+        """The envelope where some elements alone are in order: that of the next of these, or an element's own error."""
+        row, own = magnitude.reshape(-1), worst.reshape(-1)
+        told = self._told_places(own)
+        around, ladder = _largest_beside(own.index_select(0, told)), row.index_select(0, told)
+        asked, own = (row, own) if places is None else (row[places], own[places])
+        rank = torch.searchsorted(ladder, asked).clamp(max=told.numel() - 1)
+        found = torch.maximum(around.index_select(0, rank), own)
+        return found.view(magnitude.shape) if places is None else found
 
     def _told_places(self, worst: Tensor) -> Tensor:
         """Where elements are that say something, in the order of their magnitudes. Zeros without an error are the
         least of all, so that a few of them are as good as all; the gradient of an embedding has millions."""
         zeros, others = self._ordered()
-        if not zeros.numel():
-            return others
         is_blank = worst[zeros] == 0
         return torch.cat([zeros[is_blank][:SPAN], zeros[~is_blank], others])
 
@@ -95,33 +131,20 @@ class Bounds:
         """Where zeros are, and where all other elements are in the order of their magnitudes."""
         if self._order is None:
             magnitude = self.centre.abs().reshape(-1)
-            zeros = (magnitude == 0).nonzero()[:, 0]
-            if not zeros.numel():
-                self._order = zeros, _order_of(magnitude)
-            else:
-                others = (magnitude != 0).nonzero()[:, 0]
-                self._order = zeros, others.index_select(0, _order_of(magnitude.index_select(0, others)))
+            zeros, others = (_chosen(each.nonzero()[:, 0]) for each in (magnitude == 0, magnitude != 0))
+            as_integers = magnitude.index_select(0, others).view(INTEGERS[magnitude.dtype])
+            self._order = zeros, others.index_select(0, as_integers.argsort(stable=True))
         return self._order
 
 
-def _order_of(magnitude: Tensor) -> Tensor:
-    """The order of positive numbers: that of their bits. Of float64 numbers the first half of these is sorted, in half
-    the time: what is equal to 6 digits is of like magnitude in any order."""
-    is_wide = magnitude.dtype is torch.float64
-    keys = (magnitude.view(torch.int64) >> 32).to(torch.int32) if is_wide else magnitude.view(torch.int32)
-    return keys.argsort(stable=True)
+def _chosen(places: Tensor) -> Tensor:
+    """Places at even distances, where there are many: at least half of `SAMPLED`."""
+    return places if places.numel() <= SAMPLED else places[:: -(-places.numel() // SAMPLED)]
 
 
 def _largest_beside(errors: Tensor) -> Tensor:
-    """The largest among each error and the `SPAN` on either side of it."""
-    padded = torch.nn.functional.pad(errors, (SPAN, SPAN))
-    starts = range(0, errors.numel(), AT_ONCE)
-    return torch.cat([_largest_in_windows(padded[start : start + AT_ONCE + 2 * SPAN]) for start in starts])
-
-
-def _largest_in_windows(errors: Tensor) -> Tensor:
-    """The largest of each `2 * SPAN + 1` in a row: windows of 2, 4, 8 and so on, and one more."""
-    found, reach = errors, 1
+    """The largest among each error and the `SPAN` on either side of it: windows of 2, 4, 8 and so on, and one more."""
+    found, reach = torch.nn.functional.pad(errors, (SPAN, SPAN)), 1
     while reach < 2 * SPAN:
         found = torch.maximum(found[:-reach], found[reach:])
         reach *= 2

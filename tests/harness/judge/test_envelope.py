@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from assay.harness.judge.envelope import FACTOR, SPAN, Bounds, Precision, bound_of
+from assay.harness.judge.envelope import FACTOR, SAMPLED, SPAN, Bounds, Precision, bound_of
 
 PRECISION = Precision.of(torch.float32)
 
@@ -40,6 +40,38 @@ def test_bound_needs_few_of_the_zeros_without_an_error() -> None:
     centre[:200], errors = 0.0, [error.index_fill(0, torch.arange(200), 0.0) for error in errors]
     bound = bound_of(centre, errors, PRECISION)
     assert torch.equal(bound[200:], by_definition(centre, torch.stack(errors).amax(0))[200:])
+
+
+def test_bound_of_a_large_tensor_is_that_of_chosen_elements() -> None:
+    count = 2 * SAMPLED
+    centre, errors = drawn(2, count)
+    errors = [error * centre.abs() for error in errors]
+    bound, worst = bound_of(centre, errors, PRECISION), torch.stack(errors).amax(0)
+    assert bool((bound >= FACTOR * worst).all())
+    looked_at = torch.arange(0, count, 997)
+    exact = by_definition_at(looked_at, centre, worst)
+    assert bool(((bound[looked_at] - FACTOR * worst[looked_at] > 0) & (bound[looked_at] < 60 * exact)).all())
+    assert 0.9 < float((bound[looked_at] / exact).median()) < 1.1
+
+
+def test_bounds_hold_in_a_large_tensor_as_element_by_element() -> None:
+    centre, errors = drawn(3, 2 * SAMPLED)
+    bounds, is_near = Bounds(centre, PRECISION), torch.zeros(centre.shape, dtype=torch.bool)
+    off = 0.99 * bounds.of(errors)
+    assert bounds.hold(off, errors, is_near)
+    assert int((bounds.beyond(off, errors[0]) > 1).sum()) == int((off > bounds.of(errors[:1])).sum())
+    off[12345] *= 1.02
+    assert not bounds.hold(off, errors, is_near)
+    is_near[12345] = True
+    assert bounds.hold(off, errors, is_near)
+
+
+def by_definition_at(places: Tensor, centre: Tensor, worst: Tensor) -> Tensor:
+    """`by_definition` at some places."""
+    order = centre.abs().argsort()
+    ranks = torch.empty_like(order).scatter_(0, order, torch.arange(order.numel()))
+    found = [worst[order[max(0, rank - SPAN) : rank + SPAN + 1]].max() for rank in ranks[places].tolist()]
+    return FACTOR * torch.stack(found) + PRECISION.ulps(centre.abs()[places])
 
 
 def test_bound_of_two_runs_is_no_less_than_that_of_one() -> None:
