@@ -7,6 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
+from assay.compiler.assembly.collecting_later import collecting_later
 from assay.compiler.assembly.compilers import Compilers
 from assay.compiler.autograd.whole.traced import Traced, run_steps, trace_stretch
 from assay.compiler.errors import Unsupported
@@ -72,7 +73,8 @@ class StretchCall:
         made = Variant(kind, None)
         if len(self.variants) < MOST_VARIANTS:
             try:
-                made = self._variant(given, kind)
+                with collecting_later():
+                    made = self._variant(given, kind)
             except Unsupported as reason:
                 count_eager_backward(str(reason))
         else:

@@ -22,6 +22,7 @@ from torch.autograd.graph import Node, get_gradient_edge
 from torch.utils.hooks import RemovableHandle
 
 from assay.compiler.assembly.backward_stretches import StretchCall
+from assay.compiler.assembly.collecting_later import collecting_later
 from assay.compiler.assembly.compilers import Compilers
 from assay.compiler.autograd.whole.eager_order import Roots
 from assay.compiler.autograd.whole.recorder import Begun, Call, Recorder
@@ -198,6 +199,7 @@ class Engine:
             refusal = str(error)
         finally:
             run.taken.set()
+            self.compiler.recording.close()
             self.compiler.run = eager_engine.offered = None
             removed.clear()
             _running.release()
@@ -255,13 +257,15 @@ def why_eager(creates_graph: bool) -> str:
 
 @dataclass(slots=True)
 class BackwardCompiler:
-    """What compiles backwards under the same options. `run` is the backward that runs now."""
+    """What compiles backwards under the same options. `run` is the backward that runs now, `recording` what is open
+    while it is recorded."""
 
     options: Options
     make: MakeCompilers
     run: Run | None = None
     captures: int = 0
     kept: int = 0
+    recording: ExitStack = field(default_factory=ExitStack)
 
     def forget_many(self) -> None:
         """Has the engine give up what it keeps where that has become too much."""
@@ -272,6 +276,7 @@ class BackwardCompiler:
     def recorder(self) -> Recorder:
         if self.run is not None:
             self.run.taken.set()
+            self.recording.enter_context(collecting_later())
         self.captures += 1
         self.kept += 1
         return Recorder(self.compile, self.places, self.captures)
@@ -297,6 +302,7 @@ class BackwardCompiler:
         )
         journal.state("source_backward", lambda: source.text)
         call = load(source.text, source.namespace, "whole_backward")
+        self.recording.close()
         return functools.partial(_run, self), call
 
 

@@ -181,7 +181,7 @@ class _Rewriting:
         """Each addition is made as soon as its gradients are there."""
         steps = self.backward.steps
         for position in order:
-            self.made.append(replace(steps[position], arguments=self._moved(steps[position].arguments)))
+            self.made.append(steps[position].on(self._moved(steps[position].arguments)))
             self.places[position] = len(self.made) - 1
             for item, total in sorted(self.due.get(position, ())):
                 self._add(total, steps[total], Made(self.places[position], item))
@@ -191,7 +191,7 @@ class _Rewriting:
         before = self.sums.get(total)
         self.sums[total] = gradient
         if before is not None:
-            self.made.append(replace(step, arguments=(before, gradient)))
+            self.made.append(step.on((before, gradient)))
             self.sums[total] = Made(len(self.made) - 1, 0)
 
     def _moved(self, structure: Any) -> Any:

@@ -65,7 +65,7 @@ class Recorder:
     roles: dict[int, Value] = field(default_factory=dict)
     kept: list[torch.Tensor] = field(default_factory=list)
     names: list[str] = field(default_factory=list)
-    guards: list[tuple[Any, float]] = field(default_factory=list)
+    guards: dict[tuple[Any, float], None] = field(default_factory=dict)
     views: list[tuple[Any, Any]] = field(default_factory=list)
     between: Between | None = None
 
@@ -193,8 +193,7 @@ class Recorder:
 
     def _asked(self, number: object, answer: float) -> None:
         """The engine goes by a number from here on."""
-        if (number, answer) not in self.guards:
-            self.guards.append((number, answer))
+        self.guards[number, answer] = None
 
     def _stand_in(self, role: Value) -> torch.Tensor:
         made = stand_in()
@@ -229,17 +228,16 @@ class Recorder:
 
     def _roles_of(self, given: Any) -> Any:
         """Arguments, with values in the place of what stands for them."""
-        if isinstance(given, torch.Tensor):
-            return self.roles.get(id(given), given)
-        if isinstance(given, (torch.SymInt, torch.SymFloat)):
-            return given.node.role if isinstance(given.node, Number) else given
-        if type(given) in (tuple, torch.Size):
-            return tuple(map(self._roles_of, given))
-        if isinstance(given, list):
-            return list(map(self._roles_of, given))
-        if type(given) is dict:
+        kind = type(given)
+        if kind is tuple or kind is torch.Size:
+            return tuple([self._roles_of(each) for each in given])
+        if kind is list:
+            return [self._roles_of(each) for each in given]
+        if kind is dict:
             return {name: self._roles_of(each) for name, each in given.items()}
-        return given
+        if kind is torch.SymInt or kind is torch.SymFloat:
+            return given.node.role if isinstance(given.node, Number) else given
+        return self.roles.get(id(given), given) if isinstance(given, torch.Tensor) else given
 
 
 @dataclass(frozen=True, slots=True)

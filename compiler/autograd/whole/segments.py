@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from assay.compiler.ir.graph.backward.engine_steps import (
+    Accumulated,
     Backward,
     Made,
     Ordered,
@@ -33,7 +34,7 @@ def cut(backward: Backward) -> tuple[Part, ...]:
     for group, reads in zip(reversed(grouped), reversed(read), strict=True):
         if backward.steps[group[0]].is_pure:
             gives = tuple(made for made in _made(backward, group) if made in after)
-            ordered = sorted(reads, key=str)
+            ordered = sorted(reads, key=_name)
             takes = tuple(value for value in ordered if not is_number(value))
             parts.append(Stretch(tuple(group), takes, gives, tuple(filter(is_number, ordered))))
         else:
@@ -49,8 +50,7 @@ def _live(backward: Backward) -> set[int]:
     for position in reversed(range(len(backward.steps))):
         if position in wanted or position in live:
             live.add(position)
-            found = values_in(backward.steps[position].arguments)
-            wanted.update(value.step for value in found if isinstance(value, Made))
+            wanted.update(value.step for value in backward.reads[position] if type(value) is Made)
     return live
 
 
@@ -70,7 +70,7 @@ def _grouped(backward: Backward, live: set[int]) -> Iterator[list[int]]:
     for position in sorted(live):
         step = backward.steps[position]
         if step.is_pure:
-            if _reads_accumulated(step.arguments):
+            if any(type(value) is Accumulated for value in backward.reads[position]):
                 yield from flush()
             pure.append(position)
         elif step.kind == "accumulate":
@@ -81,16 +81,12 @@ def _grouped(backward: Backward, live: set[int]) -> Iterator[list[int]]:
     yield from flush()
 
 
-def _reads_accumulated(arguments: Sequence[object]) -> bool:
-    return any(not isinstance(value, Made) and hasattr(value, "step") for value in values_in(arguments))
-
-
 def _read(backward: Backward, group: Sequence[int]) -> Iterator[Value]:
     """What a group takes that it does not make itself."""
     own = set(group)
     for position in group:
-        for value in values_in(backward.steps[position].arguments):
-            if not (isinstance(value, Made) and value.step in own):
+        for value in backward.reads[position]:
+            if type(value) is not Made or value.step not in own:
                 yield value
 
 
@@ -98,3 +94,8 @@ def _made(backward: Backward, group: Sequence[int]) -> Iterator[Made]:
     for position in group:
         for item in range(backward.steps[position].count):
             yield Made(position, item)
+
+
+def _name(value: Value) -> tuple[object, ...]:
+    """What values are sorted by."""
+    return type(value).__name__, *(getattr(value, name) for name in value.__slots__)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +16,7 @@ from assay.compiler.ir.graph.backward.engine_steps import Backward, Made, Stretc
 from assay.compiler.ir.graph.roles import Program, Signature, UserInput, UserOutput
 from assay.compiler.ir.graph.trace import Trace, gives_memory_on
 from assay.compiler.ir.tensors.changing_sizes import Assumed, Examples, Moving
+from assay.compiler.ir.tensors.layout.fresh_memory import Fresh
 from assay.compiler.torch_compat import Decompositions
 
 PLAIN = (torch.Tensor, torch.nn.Parameter)
@@ -77,7 +79,7 @@ class _Tracing:
 
     def run(self, tensors: Sequence[torch.Tensor | None], known: dict[Value, Any]) -> Traced:
         trace, stretch = self.trace, self.stretch
-        fakes = [None if value is None else self._fake(place, value) for place, value in enumerate(tensors)]
+        fakes = list(self._fakes(tensors))
         symbols = self._symbols(known)
         with trace.recording(), torch.no_grad(), fx.traceback.preserve_node_meta():
             for place, (value, fake) in enumerate(zip(stretch.takes, fakes, strict=True)):
@@ -98,13 +100,24 @@ class _Tracing:
             program, tuple(None if n is None else next(places) for n in nodes), tuple(symbols), self.examples.assumed
         )
 
-    def _fake(self, place: int, value: torch.Tensor) -> torch.Tensor:
-        """A fake tensor like a real one, as memory without a history.
+    def _fakes(self, tensors: Sequence[torch.Tensor | None]) -> Iterator[torch.Tensor | None]:
+        """Fake tensors like real ones, as memory without a history.
 
         Raises: Unsupported for what is no plain strided tensor.
         """
-        if type(value) not in PLAIN or value.layout is not torch.strided or value._is_zerotensor():
-            raise Unsupported(f"a {type(value).__name__} of layout {value.layout} in a backward")
+        for value in tensors:
+            if value is not None and not _is_plain(value):
+                raise Unsupported(f"a {type(value).__name__} of layout {value.layout} in a backward")
+        times = Counter(value.untyped_storage()._cdata for value in tensors if value is not None)
+        for place, value in enumerate(tensors):
+            is_alone = value is not None and times[value.untyped_storage()._cdata] == 1
+            yield None if value is None else self._fake(place, value, is_alone)
+
+    def _fake(self, place: int, value: torch.Tensor, is_alone: bool) -> torch.Tensor:
+        """A fake tensor like a real one; `is_alone`: no other one is of its memory."""
+        fresh = Fresh.of(value) if is_alone and self.examples.moving is None and not value.is_meta else None
+        if fresh is not None:
+            return fresh.fake(self.examples.mode)
         with torch.no_grad():
             value = value.detach()
         return self.examples.tensor(place, value)
@@ -115,6 +128,11 @@ class _Tracing:
             known[value] = self.examples.size(place, known[value])
         numbers = enumerate(known[value] for value in self.stretch.numbers)
         return {place: number for place, number in numbers if isinstance(number, torch.SymInt)}
+
+
+def _is_plain(value: torch.Tensor) -> bool:
+    """Whether a value is a strided tensor of torch's own classes, with elements in memory."""
+    return type(value) in PLAIN and value.layout is torch.strided and not value._is_zerotensor()
 
 
 def _latest_reads(backward: Backward, known: dict[Value, Any]) -> dict[int, int]:

@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 import torch
 from torch import fx
 from torch._dispatch.python import enable_python_dispatcher
-from torch._subclasses.fake_tensor import FakeTensorMode
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch._subclasses.functional_tensor import FunctionalTensor, disable_functional_mode
 from torch.fx._lazy_graph_module import _LazyGraphModule
 from torch.fx.experimental.proxy_tensor import (
@@ -30,11 +30,13 @@ from torch.fx.experimental.proxy_tensor import (
     track_tensor_tree,
 )
 from torch.fx.node import _side_effectful_need_to_be_preserved_pre_dispatch
+from torch.fx.passes.shape_prop import _extract_tensor_metadata
 from torch.utils import _pytree as pytree
 
 from assay.compiler.errors import Unsupported
 from assay.compiler.ir.graph.held_functions import IS_PURE
 from assay.compiler.ir.graph.wrapper_nodes import wrapper_behind
+from assay.compiler.ir.graph.writes.repeated_calls import follow
 from assay.compiler.ir.graph.writes.storage_offsets import OffsetsRead
 from assay.compiler.ir.graph.writes.views_beyond import check_unread
 from assay.compiler.ir.graph.writes.watching import Recording, Restrided, Watching
@@ -95,7 +97,7 @@ class Trace:
         self.pre_dispatch = pre_dispatch
         self._proxy_mode = proxy_mode(self.tracer, decompositions, pre_dispatch)
         self._decompositions = decompositions
-        self._functional_mode = Watching(self.tracer, pre_dispatch, holds_functions)
+        self._functional_mode = Watching(self.tracer, decompositions, pre_dispatch, holds_functions)
         self._inputs: list[fx.Node] = []
         self._wrappers: dict[int, tuple[torch.Tensor, fx.Node]] = {}
         self._made: dict[tuple[int, tuple[fx.Node, ...]], tuple[torch.Tensor, fx.Node]] = {}
@@ -136,6 +138,9 @@ class Trace:
 
     def _track(self, value: Value, proxy: fx.Proxy) -> None:
         """From here on, `proxy` stands for `value`; of a wrapper, the graph takes its inner tensors."""
+        if isinstance(value, FakeTensor) and not value._has_symbolic_sizes_strides:
+            follow(self.tracer, value, proxy.node, _extract_tensor_metadata(value))
+            return
         if not is_wrapper(value):
             track_tensor_tree(value, proxy, constant=None, tracer=self.tracer)
             proxy.node.meta["val"] = value  # and not a copy, which later guards leave as it is

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import ChainMap
 from collections.abc import Callable, Iterator, Mapping, MutableMapping
+from typing import Any
 
 import torch
 
@@ -93,15 +94,19 @@ def on_lane(lane: Index, real: Expr, imaginary: Expr) -> Expr:
 
 def children(expr: Expr) -> tuple[Expr, ...]:
     """The expressions that an expression is made of directly."""
-    if isinstance(expr, Call):
-        return expr.args
-    if isinstance(expr, Cast):
-        return (expr.expr,)
-    if isinstance(expr, Bind):
-        return expr.position, expr.body
-    if isinstance(expr, Check):
-        return expr.expr, expr.condition
-    return (expr.body,) if isinstance(expr, Reduce | Scan) else ()
+    parts = _PARTS.get(type(expr))
+    return () if parts is None else parts(expr)
+
+
+_PARTS: Mapping[type[Expr], Callable[[Any], tuple[Expr, ...]]] = {
+    Call: lambda expr: expr.args,
+    Cast: lambda expr: (expr.expr,),
+    Bind: lambda expr: (expr.position, expr.body),
+    Check: lambda expr: (expr.expr, expr.condition),
+    Reduce: lambda expr: (expr.body,),
+    Scan: lambda expr: (expr.body,),
+}
+"""By the kind of an expression. A walk asks for each expression, so it is looked up and not asked kind by kind."""
 
 
 def loops_bound_by(expr: Expr) -> tuple[Loop, ...]:

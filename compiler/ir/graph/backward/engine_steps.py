@@ -16,7 +16,7 @@ user's or writes a `.grad`, so it runs exactly once, and in the order of the lis
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
@@ -88,6 +88,7 @@ class Computed:
 
 Value: TypeAlias = Leaf | Saved | Size | Scalar | Hook | Packed | Made | Accumulated
 VALUES = (Leaf, Saved, Size, Scalar, Hook, Packed, Made, Accumulated)
+_VALUES = frozenset(VALUES)
 
 Kind: TypeAlias = Literal[
     "formula",
@@ -132,6 +133,10 @@ class Step:
     count: int
     is_ours: bool = False
 
+    def on(self, arguments: tuple[Any, ...]) -> Step:
+        """The same call with other arguments."""
+        return Step(self.kind, self.label, self.node, self.function, arguments, self.count, self.is_ours)
+
     @property
     def is_pure(self) -> bool:
         """Whether the step only makes tensors of tensors."""
@@ -153,6 +158,11 @@ class Backward:
     guards: tuple[tuple[Any, float], ...] = ()
 
     @functools.cached_property
+    def reads(self) -> tuple[Sequence[Value], ...]:
+        """For each step the values among its arguments."""
+        return tuple(values_in(step.arguments) for step in self.steps)
+
+    @functools.cached_property
     def accumulated(self) -> dict[Any, int]:
         """The gradients that leaves accumulate, each with the position of the step that does it."""
         return {
@@ -166,9 +176,7 @@ class Backward:
         for position, step in enumerate(self.steps):
             if step.kind == "accumulate" and step.arguments[1] in found:
                 found.add(Accumulated(position))
-            is_behind = step.is_ours or (
-                not step.is_user and any(value in found for value in values_in(step.arguments))
-            )
+            is_behind = step.is_ours or (not step.is_user and any(value in found for value in self.reads[position]))
             if is_behind:
                 found.update(Made(position, item) for item in range(step.count))
         return frozenset(found)
@@ -176,7 +184,7 @@ class Backward:
     @functools.cached_property
     def last_read(self) -> dict[Value, int]:
         """The position of the step that reads a value last; that behind all steps for an output."""
-        read = {value: n for n, step in enumerate(self.steps) for value in values_in(step.arguments)}
+        read = {value: n for n, values in enumerate(self.reads) for value in values}
         return read | {value: len(self.steps) for value in values_in(self.outputs)}
 
     def text(self) -> str:
@@ -214,32 +222,38 @@ def is_number(value: Value) -> bool:
 def filled(structure: Any, read: Callable[[Any], Any]) -> Any:
     """Arguments, with `read(value)` in the place of each value.
 
-    Cost: 0.3 us an element.
+    Cost: 0.2 us an element.
     """
-    if isinstance(structure, VALUES):
+    kind = type(structure)
+    if kind in _VALUES:
         return read(structure)
-    if isinstance(structure, Computed):
-        return structure.function(*filled(structure.numbers, read))
-    if type(structure) is tuple:
+    if kind is tuple:
         return tuple([filled(each, read) for each in structure])
-    if type(structure) is list:
+    if kind is list:
         return [filled(each, read) for each in structure]
-    if type(structure) is dict:
+    if kind is dict:
         return {name: filled(each, read) for name, each in structure.items()}
-    return structure
+    return structure.function(*filled(structure.numbers, read)) if kind is Computed else structure
 
 
-def values_in(structure: Any) -> Iterator[Value]:
+def values_in(structure: Any) -> list[Value]:
     """The values among arguments, in order, each as often as it stands there."""
-    if isinstance(structure, VALUES):
-        yield structure
-    elif isinstance(structure, (tuple, list)):
+    found: list[Value] = []
+    _collect(structure, found)
+    return found
+
+
+def _collect(structure: Any, found: list[Value]) -> None:
+    kind = type(structure)
+    if kind in _VALUES:
+        found.append(structure)
+    elif issubclass(kind, (tuple, list)):
         for each in structure:
-            yield from values_in(each)
-    elif isinstance(structure, dict):
-        yield from values_in(tuple(structure.values()))
-    elif isinstance(structure, Computed):
-        yield from values_in(structure.numbers)
+            _collect(each, found)
+    elif issubclass(kind, dict):
+        _collect(tuple(structure.values()), found)
+    elif kind is Computed:
+        _collect(structure.numbers, found)
 
 
 def _is_made(step: Step) -> bool:

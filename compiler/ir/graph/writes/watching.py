@@ -17,6 +17,7 @@ from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import _disable_current_modes
 
 from assay.compiler.errors import Unsupported
+from assay.compiler.ir.graph.writes.repeated_calls import RepeatedCalls
 from assay.compiler.ir.graph.writes.storage_offsets import EXACTLY, divisor_of
 from assay.compiler.ir.graph.writes.views_beyond import ViewsBeyond, mark_beyond
 from assay.compiler.ir.graph.writes.write_checks import check_dtype, check_memory
@@ -41,7 +42,7 @@ from assay.compiler.ir.tensors.layout.strides import (
 from assay.compiler.ir.tensors.mutating_operators import inner_of, written_by
 from assay.compiler.ir.tensors.refusals import check_position, refuse_call
 from assay.compiler.ir.tensors.wrappers import has_wrapper
-from assay.compiler.torch_compat import has_registered_effect
+from assay.compiler.torch_compat import Decompositions, has_registered_effect
 
 Recording = Callable[[], AbstractContextManager[None]]
 """What is open while the functions of an operator are recorded, as the branches of `cond`."""
@@ -116,10 +117,15 @@ class Watching(FunctionalTensorMode):
     supports_higher_order_operators = True  # which are refused, by name
 
     def __init__(
-        self, tracer: PythonKeyTracer, pre_dispatch: bool = False, holds_functions: Recording | None = None
+        self,
+        tracer: PythonKeyTracer,
+        decompositions: Decompositions,
+        pre_dispatch: bool = False,
+        holds_functions: Recording | None = None,
     ) -> None:
         super().__init__(pre_dispatch=pre_dispatch, export=pre_dispatch)
         self._tracer = tracer
+        self._repeated = RepeatedCalls(tracer, decompositions)
         self.holds_functions = holds_functions
         self.inputs: list[torch.Tensor] = []
         self.writes: Counter[object] = Counter()
@@ -177,6 +183,27 @@ class Watching(FunctionalTensorMode):
     ) -> Any:
         if has_wrapper(types):  # whose own class calls again, with its inner tensors
             return NotImplemented
+        if func is torch.ops.prim.device.default and type(args[0]) is FakeTensor:
+            return args[0].device  # which the modes below would each say
+        call = self._repeated.find(func, args, kwargs or {}) if self._may_copy() else None
+        if call is None:
+            return self._recorded(func, types, args, kwargs or {})
+        if (copied := self._repeated.copied(call, self)) is not None:
+            return copied
+        before = next(iter(reversed(self._tracer.graph.nodes)))
+        result = self._recorded(func, types, args, kwargs or {})
+        self._repeated.learn(call, before, result)
+        return result
+
+    def _may_copy(self) -> bool:
+        """Whether a call may be copied from one like it: nothing is known of tensors but what they look like, and calls
+        are recorded into the graph of the program itself."""
+        if self.pre_dispatch or self._relaid or self._hidden:
+            return False
+        recording = get_proxy_mode()
+        return recording is not None and recording.tracer is self._tracer
+
+    def _recorded(self, func: Any, types: Sequence[type], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if isinstance(func, torch._ops.HigherOrderOperator):
             raise Unsupported(
                 f"the program calls {func._name}, a higher-order operator, whose functions no graph holds"
