@@ -22,6 +22,7 @@ from assay.compiler.codegen.host import emit
 from assay.compiler.codegen.source import source_of
 from assay.compiler.ir.graph.captured import Captured
 from assay.compiler.ir.graph.roles import GraphCall, Program
+from assay.compiler.ir.loops.kernel import Schedule
 from assay.compiler.ir.loops.live_memory import live_bytes
 from assay.compiler.ir.loops.text import show
 from assay.compiler.journal import Journal
@@ -76,15 +77,7 @@ def build(
 ) -> Host:
     """A functional graph as one host function over generated kernels and calls to ATen. `choose` says which products of
     matrices are kernels of ours; by default it is measured, where the options ask for that."""
-    choose = choose or measured_choice(options, journal)
-    with journal.stage("lower"):
-        lowered = lower(program, targets_of(options), is_exact=options.numerics == "exact")
-    with journal.stage("fuse"):
-        fused = fuse(lowered, options.numerics != "fast", options.fusions)
-    with journal.stage("plan"):
-        schedule = plan(fused, program.after_call, choose)
-    journal.planned(program.is_backward, lambda given: live_bytes(schedule.steps, program.values, given))
-    journal.state("schedule", lambda: "\n\n".join(show(kernel) for kernel in schedule.kernels))
+    schedule = schedule_of(program, options, journal, choose)
     with journal.stage("emit"):
         source = emit(schedule)
     journal.state("source_graph", lambda: source)
@@ -94,3 +87,17 @@ def build(
     journal.count(schedule.counts, len(schedule.kernels))
     journal.kernels(schedule)
     return Host(source, schedule.constants, kernels, schedule.counts, schedule.steps)
+
+
+def schedule_of(program: Program, options: Options, journal: Journal, choose: Choose | None = None) -> Schedule:
+    """The steps of a functional graph: its kernels, fused and ordered, and the calls between them."""
+    choose = choose or measured_choice(options, journal)
+    with journal.stage("lower"):
+        lowered = lower(program, targets_of(options), is_exact=options.numerics == "exact")
+    with journal.stage("fuse"):
+        fused = fuse(lowered, options.numerics != "fast", options.fusions)
+    with journal.stage("plan"):
+        schedule = plan(fused, program.after_call, choose)
+    journal.planned(program.is_backward, lambda given: live_bytes(schedule.steps, program.values, given))
+    journal.state("schedule", lambda: "\n\n".join(show(kernel) for kernel in schedule.kernels))
+    return schedule

@@ -14,6 +14,7 @@ import torch
 from torch import fx
 from torch.utils import _pytree as pytree
 
+from assay.compiler.assembly.step_loops import Shape, Steps
 from assay.compiler.capture.ambient import Ambient
 from assay.compiler.capture.inputs import why_not_read
 from assay.compiler.entry.pieces.parts import is_switch
@@ -27,6 +28,19 @@ MOST_VARIANTS = 8
 """For how many kinds of arguments one piece is compiled; for others it runs in eager."""
 
 Compile = Callable[[fx.GraphModule, Sequence[object]], Callable[..., Any]]
+CompileSteps = Callable[[fx.GraphModule, Shape, Callable[[frozenset[int]], Sequence[object]]], Steps]
+"""Compiles the body of a loop, for examples in which these of the carried arguments require grad."""
+
+
+@dataclass(frozen=True, slots=True)
+class PieceCompiler:
+    """What compiles the pieces of a graph; `steps` compiles all steps of a loop as one call. None: no loop is one."""
+
+    piece: Compile
+    steps: CompileSteps | None = None
+
+    def __call__(self, gm: fx.GraphModule, example_inputs: Sequence[object]) -> Callable[..., Any]:
+        return self.piece(gm, example_inputs)
 
 
 class Arguments(NamedTuple):

@@ -1,0 +1,286 @@
+"""`StepLoops`: loops whose steps all run in one call, forward and backward.
+
+    h, y = scan(step, h0, xs)    ->    one call that runs step for x in xs, into rows of y
+
+A loop of another kind, and one whose step is more than kernels of ours, is Python's. What is asked for that one call
+cannot give is computed again by Python's loop: gradients of gradients, and those of tangents that no kernel takes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, fx
+
+from assay.compiler.assembly.step_loops import Half, Memory, Shape, Steps
+from assay.compiler.capture.ambient import Ambient, in_forward_mode
+from assay.compiler.entry.pieces.piece import MOST_VARIANTS, Arguments, CompileSteps, flattened
+from assay.compiler.errors import Unsupported
+from assay.compiler.ir.loops.step_loop import Row
+from assay.compiler.journal import count_loop, count_stepwise
+from assay.compiler.runtime.call import in_batch, in_transform
+from assay.compiler.runtime.expected_inputs import is_addressable
+
+Results = tuple[Tensor, ...]
+OURS = (Tensor, torch.nn.Parameter)
+CONSTANTS = (int, bool, float, type(None))
+
+
+@dataclass(slots=True)
+class StepLoops:
+    """The bodies of loops that were compiled, each for its kinds of arguments. None: its steps are Python's."""
+
+    compile: CompileSteps | None
+    made: dict[object, Steps | None] = field(default_factory=dict)
+    counts: dict[fx.GraphModule, int] = field(default_factory=dict)
+
+    def run(
+        self, body: fx.GraphModule, shape: Shape, args: Sequence[object], again: Callable[..., Sequence[Any]]
+    ) -> Sequence[Any]:
+        """What is carried after the last step, and what the steps give, stacked. `again` is Python's loop."""
+        steps = self._steps(body, shape, args)
+        if steps is None:
+            return again(*args)
+        tensors = [value for value in args if isinstance(value, Tensor)]
+        if not steps.differentiable:
+            return _forward(steps, tensors)[0]
+        places = [place for place, value in enumerate(args) if isinstance(value, Tensor)]
+
+        def python_loop(given: Sequence[Tensor]) -> Sequence[Any]:
+            values = list(args)
+            for place, value in zip(places, given, strict=True):
+                values[place] = value
+            return again(*values)
+
+        found: Results = _AllSteps.apply(_Loop(steps, python_loop), *tensors)  # type: ignore[no-untyped-call]
+        return found
+
+    def _steps(self, body: fx.GraphModule, shape: Shape, args: Sequence[object]) -> Steps | None:
+        if self.compile is None or (reason := _why_not(shape, args)):
+            if self.compile is not None:
+                count_stepwise(reason)
+            return None
+        key = (body, shape, Ambient.now(), *(_kind(shape, place, value) for place, value in enumerate(args)))
+        if key not in self.made:
+            self.counts[body] = self.counts.get(body, 0) + 1
+            self.made[key] = self._compiled(body, shape, args) if self.counts[body] <= MOST_VARIANTS else None
+        return self.made[key]
+
+    def _compiled(self, body: fx.GraphModule, shape: Shape, args: Sequence[object]) -> Steps | None:
+        assert self.compile is not None
+        order = tuple("tensors" if isinstance(value, Tensor) else "constants" for value in args)
+        constants = [value for value in args if not isinstance(value, Tensor)]
+        given = Arguments([value for value in args if isinstance(value, Tensor)], [], [], constants, order)
+        structure = torch.utils._pytree.tree_structure(tuple(0 for _ in args))
+        try:
+            graph = with_copies(flattened(body, given, structure), shape.carried)
+            made = self.compile(graph, shape, lambda needed: _examples(shape, args, needed))
+        except Unsupported as reason:
+            count_stepwise(str(reason))
+            return None
+        count_loop()
+        return made
+
+
+def _why_not(shape: Shape, args: Sequence[object]) -> str:
+    """Why no single call can run the steps for these arguments; "" if one may."""
+    if in_transform() or in_batch() or in_forward_mode():
+        return "a transform of torch.func or forward-mode differentiation is entered"
+    for place, value in enumerate(args):
+        if isinstance(value, Tensor):
+            if type(value) not in OURS or value.layout is not torch.strided or not is_addressable(value):
+                return "an argument is more than its numbers in memory"
+            if value.device.type != "cpu" or value.is_conj() or value.is_neg():
+                return "an argument is on another device, or is to be conjugated yet"
+            if place < shape.carried and not value.is_contiguous():
+                return "what is carried does not lie in rows"
+            if torch.is_grad_enabled() and value.is_inference():
+                return "an argument was made in inference mode"
+        elif type(value) not in CONSTANTS or place < shape.carried + shape.rows:
+            return "an argument is neither a tensor nor a number"
+    return ""
+
+
+def _kind(shape: Shape, place: int, value: object) -> object:
+    """What of an argument the compile is for: of rows each one, so that their number may be any."""
+    if not isinstance(value, Tensor):
+        return type(value), value
+    start = shape.carried <= place < shape.carried + shape.rows
+    return value.dtype, value.shape[start:], value.stride()[start:], value.requires_grad
+
+
+def _examples(shape: Shape, args: Sequence[object], needed: frozenset[int]) -> list[Tensor]:
+    """Arguments of one step."""
+    made = []
+    for place, value in enumerate(args):
+        if isinstance(value, Tensor):
+            start = shape.carried <= place < shape.carried + shape.rows
+            example = torch.empty_strided(value.shape[start:], value.stride()[start:], dtype=value.dtype)
+            made.append(example.requires_grad_(value.requires_grad or place in needed))
+    return made
+
+
+def with_copies(gm: fx.GraphModule, carried: int) -> fx.GraphModule:
+    """The graph, all of whose results are new tensors. Raises: Unsupported for results that are not all tensors."""
+    (output,) = gm.graph.find_nodes(op="output")
+    results = output.args[0]
+    if not isinstance(results, (tuple, list)) or not all(isinstance(result, fx.Node) for result in results):
+        raise Unsupported("a step returns more than tensors")
+    with gm.graph.inserting_before(output):
+        copies = []
+        for place, result in enumerate(results):
+            layout = torch.preserve_format if place < carried else torch.contiguous_format
+            copies.append(gm.graph.call_function(torch.clone, (result,), {"memory_format": layout}))
+    output.args = (tuple(copies),)
+    return fx.GraphModule(gm, gm.graph)
+
+
+@torch.no_grad()
+def _forward(steps: Steps, args: Sequence[Tensor]) -> tuple[Results, dict[Memory, Tensor]]:
+    """The results of all steps, and the memory of the loop."""
+    shape = steps.shape
+    length = args[shape.carried].shape[0]
+    memory: dict[Memory, Tensor] = {}
+    for place, value in enumerate(args):
+        at, _ = shape.input(place)
+        memory[at] = value
+        if place < shape.carried:
+            memory[at] = value.new_empty((length + 1 if at in steps.saved else 2, *value.shape))
+            memory[at][0].copy_(value)
+    for at, made in steps.forward.makes.items():
+        if at not in memory:
+            memory[at] = made.empty(length)
+    steps.forward.run(range(length), memory)
+    rings = [memory[Memory("carried", place)] for place in range(shape.carried)]
+    last = [ring[length % len(ring)].clone() for ring in rings]
+    stacks = {at.of: stack for at, stack in memory.items() if at.use == "result"}
+    return (*last, *(stacks[place] for place in sorted(stacks, key=int))), memory
+
+
+@dataclass(frozen=True, slots=True)
+class _Loop:
+    """A loop as its autograd node knows it: `again` is Python's loop over the same arguments."""
+
+    steps: Steps
+    again: Callable[[Sequence[Tensor]], Sequence[Any]]
+
+
+class _AllSteps(torch.autograd.Function):
+    """All steps as one node of autograd's graph."""
+
+    @staticmethod
+    def forward(ctx: Any, loop: _Loop, *args: Tensor) -> Results:
+        results, memory = _forward(loop.steps, args)
+        kept = sorted(loop.steps.saved, key=str)
+        ctx.save_for_backward(*(memory[at] for at in kept))
+        ctx.loop, ctx.kept, ctx.args = loop, kept, args
+        ctx.versions = [value._version for value in args]
+        ctx.length = args[loop.steps.shape.carried].shape[0]
+        flowing = loop.steps.differentiable
+        ctx.mark_non_differentiable(*(value for place, value in enumerate(results) if place not in flowing))
+        ctx.set_materialize_grads(False)
+        return results
+
+    @staticmethod
+    def backward(ctx: Any, *tangents: Tensor | None) -> tuple[Tensor | None, ...]:
+        given = {place: tangents[place] for place in sorted(ctx.loop.steps.differentiable)}
+        if torch.is_grad_enabled() or in_transform() or in_batch() or not all(map(_is_read, given.values())):
+            return None, *_again(ctx, given)
+        memory = dict(zip(ctx.kept, ctx.saved_tensors, strict=True))
+        run = _Backward(ctx.loop.steps, ctx.length, memory, given)
+        run.all_steps()
+        return None, *(run.gradient(place) for place in range(len(ctx.args)))
+
+
+def _is_read(tangent: Tensor | None) -> bool:
+    """Whether kernels can read a gradient."""
+    if tangent is None:
+        return True
+    is_plain = type(tangent) in OURS and tangent.layout is torch.strided and is_addressable(tangent)
+    return is_plain and not tangent.is_conj() and not tangent.is_neg()
+
+
+def _again(ctx: Any, tangents: dict[int, Tensor | None]) -> list[Tensor | None]:
+    """The gradients of the arguments by Python's loop, which runs again."""
+    if ctx.versions != [value._version for value in ctx.args]:
+        raise RuntimeError("an argument of a loop was written in place, and its gradients need it as it was")
+    creates_graph = torch.is_grad_enabled()
+    with torch.enable_grad():
+        args = [value.view_as(value) if value.requires_grad else value for value in ctx.args]
+        results = ctx.loop.again(args)
+        flowing = {results[place]: tangent for place, tangent in tangents.items() if tangent is not None}
+        wanted = [value for value in args if value.requires_grad]
+        found = torch.autograd.grad(
+            list(flowing), wanted, list(flowing.values()), create_graph=creates_graph, allow_unused=True
+        )
+    gradients = iter(found)
+    return [next(gradients) if value.requires_grad else None for value in args]
+
+
+@dataclass(slots=True)
+class _Backward:
+    """The backward of all steps, from the last one to the first. Steps that miss the gradients of other results run by
+    another loop: those of what is carried, once no step before gives them.
+
+    `at` is how many steps are left.
+    """
+
+    steps: Steps
+    length: int
+    memory: dict[Memory, Tensor]
+    tangents: dict[int, Tensor | None]
+    at: int = 0
+    begun: set[Memory] = field(default_factory=set)
+    last: Half | None = None
+
+    def all_steps(self) -> None:
+        self.at = self.length
+        carried = self.steps.shape.carried
+        for place, tangent in self.tangents.items():
+            at = Memory("tangent", place)
+            if tangent is not None and place < carried:
+                self.memory[at] = tangent.new_empty((2, *tangent.shape))
+                self.memory[at][self.length % 2].copy_(tangent)
+            elif tangent is not None:
+                self.memory[at] = tangent.contiguous()
+        missing = frozenset(place for place, tangent in self.tangents.items() if tangent is None)
+        while self.at and len(missing) < len(self.tangents):
+            missing = self._run(missing)
+        self._zero_rows(self.begun, 0, self.at)
+
+    def _run(self, missing: frozenset[int]) -> frozenset[int]:
+        """Runs the next step, and all before it that miss the same. Returns what the step before these misses."""
+        half = self.last = self.steps.backward(missing)
+        before = frozenset(place for place in self.tangents if not self._is_given(half, place))
+        stop = 0 if before == missing else self.at - 1
+        new = half.makes.keys() - self.memory.keys()
+        self.memory.update({at: half.makes[at].empty(self.length) for at in new})
+        half.run(range(self.at - 1, stop - 1, -1), self.memory, self.begun)
+        self._zero_rows({at for at in new if at.use == "gradient"}, self.at, self.length)
+        self._zero_rows(self.begun - half.makes.keys(), stop, self.at)
+        self.begun |= {at for at in half.makes if at.use == "gradient"}
+        self.at = stop
+        return before
+
+    def _is_given(self, half: Half, place: int) -> bool:
+        """Whether the step before those of a half is given the gradient of a result."""
+        if place >= self.steps.shape.carried:
+            return self.tangents[place] is not None
+        return Memory("tangent", place) in half.makes
+
+    def _zero_rows(self, stacks: set[Memory], start: int, stop: int) -> None:
+        """No gradient flows to these rows."""
+        for at in stacks:
+            if isinstance(self.steps.shape.gradient(int(at.of))[1], Row):
+                self.memory[at][start:stop].zero_()
+
+    def gradient(self, place: int) -> Tensor | None:
+        """The gradient of an argument; None where none flows to it."""
+        at, _ = self.steps.shape.gradient(place)
+        if place >= self.steps.shape.carried:
+            return self.memory[at] if at in self.begun else None
+        is_given = not self.at and self.last is not None and at in self.last.makes
+        return self.memory[at][0].clone() if is_given else None
