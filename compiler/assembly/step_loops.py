@@ -32,6 +32,7 @@ from assay.compiler.ir.graph.roles import (
     Buffer,
     Freed,
     Gradient,
+    GraphCall,
     Inference,
     InputRole,
     OutputRole,
@@ -43,11 +44,13 @@ from assay.compiler.ir.graph.roles import (
     UserInput,
     UserOutput,
 )
-from assay.compiler.ir.graph.trace import gives_memory_on
-from assay.compiler.ir.loops.kernel import Allocate, Ref, Schedule
-from assay.compiler.ir.loops.step_loop import Fixed, Place, Row, StepLoop, Total, Turn, check_steps, numbers_of
+from assay.compiler.ir.graph.trace import gives_memory_on, has_effect, is_random
+from assay.compiler.ir.loops.kernel import Schedule
+from assay.compiler.ir.loops.step_loop import Fixed, Place, Row, StepLoop, Total, Turn, check_steps
+from assay.compiler.ir.tensors.layout.strides import has_symbols
 from assay.compiler.journal import Journal
 from assay.compiler.passes.runner import optimize, written
+from assay.compiler.runtime.host_steps import HostSteps
 from assay.compiler.toolchain.step_loops import LoadedSteps, load_step_loop
 
 clone = torch.ops.aten.clone.default
@@ -103,8 +106,11 @@ class Made:
     place: Place
 
     @staticmethod
-    def of(step: Allocate, place: Place) -> Made:
-        return Made(tuple(numbers_of(step.size)), tuple(numbers_of(step.stride)), step.dtype, place)
+    def of(value: torch.Tensor, place: Place) -> Made:
+        """Raises: Unsupported for a size that is a symbol."""
+        if has_symbols(value):
+            raise Unsupported("a size in a step is a symbol")
+        return Made(tuple(value.shape), value.stride(), value.dtype, place)
 
     def empty(self, length: int) -> torch.Tensor:
         """Memory for so many steps."""
@@ -120,11 +126,13 @@ class Made:
 
 @dataclass(frozen=True, slots=True)
 class Half:
-    """A loop that runs: the memory of each of its places by name, and what it makes."""
+    """A loop that runs: the memory of each of its places by name, and what it makes. `reason` is why its steps are not
+    one call; "" where they are."""
 
-    steps: LoadedSteps
+    steps: LoadedSteps | HostSteps
     memory: Mapping[str, Memory]
     makes: Mapping[Memory, Made]
+    reason: str = ""
 
     def run(self, steps: range, given: Mapping[Memory, torch.Tensor], begun: Container[Memory] = ()) -> None:
         """Runs steps over what is given; the sums that have `begun` go on."""
@@ -161,31 +169,36 @@ class Builder:
     compilers: Compilers
     journal: Journal
     plan: Plan
+    graph: Callable[[Program], GraphCall]
 
     def half(self, program: Program, places: Mapping[InputRole | OutputRole, tuple[Memory, Place]]) -> Half:
         """The loop of a program each of whose results is its own. Raises: Unsupported."""
         program = written(program, self.compilers.write, self.journal)
+        _check_nodes(program)
+        signature, results = program.signature, [node for _, node in _returned(program)]
+        named = [*zip(program.placeholders, signature.inputs, strict=True)]
+        named += zip(results, signature.outputs, strict=True)
+        of_names = {node.name: places[role][1] for node, role in named}
+        memory = {node.name: places[role][0] for node, role in named}
+        made = {memory[node.name]: Made.of(node.meta["val"], of_names[node.name]) for node in results}
+        try:
+            return Half(self._one_call(program, of_names), memory, made)
+        except Unsupported as reason:
+            takes = {node.name: of_names[node.name] for node in program.placeholders}
+            gives = {node.name: of_names[node.name] for node in results}
+            return Half(HostSteps(self.graph(program), takes, gives), memory, made, str(reason))
+
+    def _one_call(self, program: Program, places: Mapping[str, Place]) -> LoadedSteps:
+        """All steps as one call. Raises: Unsupported for steps that are more than launches of kernels."""
         schedule = self.plan(program)
         check_steps(schedule)
         if schedule.constants:
             raise Unsupported("a step reads a constant tensor")
-        roles = [*zip(schedule.inputs, program.signature.inputs, strict=True)]
-        roles += [
-            (_name_of(each), role) for each, role in zip(schedule.outputs, program.signature.outputs, strict=True)
-        ]
-        values = {node.name: node.meta["val"] for node in program.placeholders}
-        loop = StepLoop(
-            "all_steps",
-            schedule,
-            {name: places[role][1] for name, role in roles},
-            {name: value.dtype for name, value in values.items()},
-        )
-        memory = {name: places[role][0] for name, role in roles}
-        made = {memory[name]: Made.of(step, loop.places[name]) for name, step in loop.outputs().items()}
-        half = Half(load_step_loop(loop, self.journal.options), memory, made)
+        dtypes = {node.name: node.meta["val"].dtype for node in program.placeholders}
+        loaded = load_step_loop(StepLoop("all_steps", schedule, places, dtypes), self.journal.options)
         self.journal.count(schedule.counts, len(schedule.kernels))
         self.journal.kernels(schedule)
-        return half
+        return loaded
 
 
 def steps_of(make_call: Callable[[frozenset[int]], Call], builder: Builder, divide: Divide) -> Steps:
@@ -288,10 +301,11 @@ def _index_of(role: object) -> int:
     return role.index
 
 
-def _name_of(output: object) -> str:
-    if not isinstance(output, Ref):
-        raise Unsupported("a step returns what is no tensor")
-    return output.name
+def _check_nodes(program: Program) -> None:
+    """Raises: Unsupported for a step that draws random numbers, or does more than compute."""
+    for node in program.module.graph.nodes:
+        if node.op == "call_function" and (is_random(node) or has_effect(node)):
+            raise Unsupported(f"a step calls {node.target}, which does more than compute")
 
 
 def with_own_results(program: Program) -> tuple[Program, Mapping[OutputRole, InputRole | OutputRole]]:

@@ -269,7 +269,11 @@ def _compile_steps(
     journal = Journal.open(options)
     count_piece()
     plan = functools.partial(schedule_of, options=options, journal=journal)
-    builder = Builder(shape, own_compilers(options, journal), journal, plan)
+
+    def graph(program: Program) -> GraphCall:
+        return build(program, options, journal).load()
+
+    builder = Builder(shape, own_compilers(options, journal), journal, plan, graph)
     return steps_of(lambda needed: as_call(gm, examples(needed), Freedom.of(options)).call, builder, divide)
 
 

@@ -95,14 +95,18 @@ class ControlFlow:
         return self.scan(body, (), xs, more)
 
     def steps_of_python(self, body: fx.GraphModule, shape: Shape, args: Sequence[Any]) -> Sequence[Any]:
-        """The steps of a scan, one call each."""
+        """The steps of a scan, one call each. All results need gradients where an argument does, as in eager."""
         end = shape.carried + shape.rows
         step, carried, given = self.body(body), tuple(args[: shape.carried]), []
         for items in zip(*(x.unbind(0) for x in args[shape.carried : end]), strict=True):
             results = tuple(step(*carried, *items, *args[end:]))
             carried = results[: len(carried)]
             given.append(results[len(carried) :])
-        return (*carried, *map(torch.stack, zip(*given, strict=True)))
+        results = (*carried, *map(torch.stack, zip(*given, strict=True)))
+        if not torch.is_grad_enabled():
+            return results
+        needed = [value for value in args if isinstance(value, torch.Tensor) and value.requires_grad]
+        return tuple(_tied(result, *map(_nothing_of, needed)) for result in results) if needed else results
 
 
 class _Interpreter(fx.Interpreter):

@@ -45,7 +45,7 @@ class StepLoops:
         if steps is None:
             return again(*args)
         tensors = [value for value in args if isinstance(value, Tensor)]
-        if not steps.differentiable:
+        if not torch.is_grad_enabled() or not any(value.requires_grad for value in tensors):
             return _forward(steps, tensors)[0]
         places = [place for place, value in enumerate(args) if isinstance(value, Tensor)]
 
@@ -81,7 +81,10 @@ class StepLoops:
         except Unsupported as reason:
             count_stepwise(str(reason))
             return None
-        count_loop()
+        if made.forward.reason:
+            count_stepwise(made.forward.reason)
+        else:
+            count_loop()
         return made
 
 
@@ -179,8 +182,6 @@ class _AllSteps(torch.autograd.Function):
         ctx.loop, ctx.kept, ctx.args = loop, kept, args
         ctx.versions = [value._version for value in args]
         ctx.length = args[loop.steps.shape.carried].shape[0]
-        flowing = loop.steps.differentiable
-        ctx.mark_non_differentiable(*(value for place, value in enumerate(results) if place not in flowing))
         ctx.set_materialize_grads(False)
         return results
 
@@ -188,11 +189,11 @@ class _AllSteps(torch.autograd.Function):
     def backward(ctx: Any, *tangents: Tensor | None) -> tuple[Tensor | None, ...]:
         given = {place: tangents[place] for place in sorted(ctx.loop.steps.differentiable)}
         if torch.is_grad_enabled() or in_transform() or in_batch() or not all(map(_is_read, given.values())):
-            return None, *_again(ctx, given)
+            return None, *_again(ctx, tangents)
         memory = dict(zip(ctx.kept, ctx.saved_tensors, strict=True))
         run = _Backward(ctx.loop.steps, ctx.length, memory, given)
         run.all_steps()
-        return None, *(run.gradient(place) for place in range(len(ctx.args)))
+        return None, *(run.gradient(place, value) for place, value in enumerate(ctx.args))
 
 
 def _is_read(tangent: Tensor | None) -> bool:
@@ -203,7 +204,7 @@ def _is_read(tangent: Tensor | None) -> bool:
     return is_plain and not tangent.is_conj() and not tangent.is_neg()
 
 
-def _again(ctx: Any, tangents: dict[int, Tensor | None]) -> list[Tensor | None]:
+def _again(ctx: Any, tangents: Sequence[Tensor | None]) -> list[Tensor | None]:
     """The gradients of the arguments by Python's loop, which runs again."""
     if ctx.versions != [value._version for value in ctx.args]:
         raise RuntimeError("an argument of a loop was written in place, and its gradients need it as it was")
@@ -211,11 +212,9 @@ def _again(ctx: Any, tangents: dict[int, Tensor | None]) -> list[Tensor | None]:
     with torch.enable_grad():
         args = [value.view_as(value) if value.requires_grad else value for value in ctx.args]
         results = ctx.loop.again(args)
-        flowing = {results[place]: tangent for place, tangent in tangents.items() if tangent is not None}
+        flowing = {result: tangent for result, tangent in zip(results, tangents, strict=True) if tangent is not None}
         wanted = [value for value in args if value.requires_grad]
-        found = torch.autograd.grad(
-            list(flowing), wanted, list(flowing.values()), create_graph=creates_graph, allow_unused=True
-        )
+        found = torch.autograd.grad(list(flowing), wanted, list(flowing.values()), create_graph=creates_graph)
     gradients = iter(found)
     return [next(gradients) if value.requires_grad else None for value in args]
 
@@ -277,10 +276,12 @@ class _Backward:
             if isinstance(self.steps.shape.gradient(int(at.of))[1], Row):
                 self.memory[at][start:stop].zero_()
 
-    def gradient(self, place: int) -> Tensor | None:
-        """The gradient of an argument; None where none flows to it."""
+    def gradient(self, place: int, value: Tensor) -> Tensor | None:
+        """The gradient of an argument: of zeros where none flows to one that requires grad, as in eager."""
         at, _ = self.steps.shape.gradient(place)
-        if place >= self.steps.shape.carried:
-            return self.memory[at] if at in self.begun else None
-        is_given = not self.at and self.last is not None and at in self.last.makes
-        return self.memory[at][0].clone() if is_given else None
+        if at in self.begun:
+            return self.memory[at]
+        is_carried = place < self.steps.shape.carried and not self.at
+        if is_carried and self.last is not None and at in self.last.makes:
+            return self.memory[at][0].clone()
+        return torch.zeros_like(value) if value.requires_grad else None
