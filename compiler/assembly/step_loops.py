@@ -51,9 +51,10 @@ from assay.compiler.ir.tensors.layout.strides import has_symbols
 from assay.compiler.journal import Journal
 from assay.compiler.passes.runner import optimize, written
 from assay.compiler.runtime.host_steps import HostSteps
-from assay.compiler.toolchain.step_loops import LoadedSteps, load_step_loop
+from assay.compiler.toolchain.step_loops import LoadedSteps, LoadedWhile, load_step_loop, load_while
 
 clone = torch.ops.aten.clone.default
+Places: TypeAlias = Mapping[InputRole | OutputRole, tuple["Memory", Place]]
 Plan: TypeAlias = Callable[[Program], Schedule]
 """Makes the schedule of a program."""
 
@@ -171,34 +172,79 @@ class Builder:
     plan: Plan
     graph: Callable[[Program], GraphCall]
 
-    def half(self, program: Program, places: Mapping[InputRole | OutputRole, tuple[Memory, Place]]) -> Half:
+    def half(self, program: Program, places: Places) -> Half:
         """The loop of a program each of whose results is its own. Raises: Unsupported."""
         program = written(program, self.compilers.write, self.journal)
         _check_nodes(program)
-        signature, results = program.signature, [node for _, node in _returned(program)]
-        named = [*zip(program.placeholders, signature.inputs, strict=True)]
-        named += zip(results, signature.outputs, strict=True)
-        of_names = {node.name: places[role][1] for node, role in named}
+        named = _named(program)
         memory = {node.name: places[role][0] for node, role in named}
-        made = {memory[node.name]: Made.of(node.meta["val"], of_names[node.name]) for node in results}
+        at = {node.name: places[role][1] for node, role in named}
+        made = {memory[node.name]: Made.of(node.meta["val"], at[node.name]) for _, node in _returned(program)}
         try:
-            return Half(self._one_call(program, of_names), memory, made)
+            return Half(load_step_loop(self.loop("all_steps", program, places), self.journal.options), memory, made)
         except Unsupported as reason:
-            takes = {node.name: of_names[node.name] for node in program.placeholders}
-            gives = {node.name: of_names[node.name] for node in results}
+            takes = {node.name: at[node.name] for node in program.placeholders}
+            gives = {node.name: at[node.name] for _, node in _returned(program)}
             return Half(HostSteps(self.graph(program), takes, gives), memory, made, str(reason))
 
-    def _one_call(self, program: Program, places: Mapping[str, Place]) -> LoadedSteps:
-        """All steps as one call. Raises: Unsupported for steps that are more than launches of kernels."""
+    def loop(self, name: str, program: Program, places: Places) -> StepLoop:
+        """The launches of a step. Raises: Unsupported for steps that are more than launches of kernels."""
         schedule = self.plan(program)
         check_steps(schedule)
         if schedule.constants:
             raise Unsupported("a step reads a constant tensor")
-        dtypes = {node.name: node.meta["val"].dtype for node in program.placeholders}
-        loaded = load_step_loop(StepLoop("all_steps", schedule, places, dtypes), self.journal.options)
         self.journal.count(schedule.counts, len(schedule.kernels))
         self.journal.kernels(schedule)
-        return loaded
+        dtypes = {node.name: node.meta["val"].dtype for node in program.placeholders}
+        return StepLoop(name, schedule, {node.name: places[role][1] for node, role in _named(program)}, dtypes)
+
+
+def _named(program: Program) -> list[tuple[fx.Node, InputRole | OutputRole]]:
+    """What a program takes and gives, with its roles."""
+    given = [(node, role) for role, node in _returned(program)]
+    return [*zip(program.placeholders, program.signature.inputs, strict=True), *given]
+
+
+@dataclass(frozen=True, slots=True)
+class Turns:
+    """A loop whose end is data: `memory` is that of each place of the condition, and of the step."""
+
+    steps: LoadedWhile
+    memory: tuple[Mapping[str, Memory], Mapping[str, Memory]]
+
+    def run(self, given: Mapping[Memory, torch.Tensor]) -> int:
+        """Runs all steps; returns how many there were."""
+        first, last = ({name: given[at] for name, at in memory.items()} for memory in self.memory)
+        return self.steps.run(first, last)
+
+
+FLAG = Memory("result", 0)
+"""Where the condition of a loop is found to hold."""
+
+
+def turns_of(condition: Call, body: Call, builder: Builder) -> Turns:
+    """A loop whose end is data, with no gradients. Raises: Unsupported as `steps_of` does."""
+    (first, of_condition), (last, of_body) = (
+        _turned(name, call, builder) for name, call in (("condition", condition), ("body", body))
+    )
+    flag = next(name for name, at in of_condition.items() if at == FLAG)
+    return Turns(load_while(first, last, flag, builder.journal.options), (of_condition, of_body))
+
+
+def _turned(name: str, call: Call, builder: Builder) -> tuple[StepLoop, Mapping[str, Memory]]:
+    """The loop of a condition or of a step, and the memory of each of its places."""
+    captured = capture(call, builder.compilers.decompositions)
+    _check(captured.signature)
+    program = optimize(captured.finish(), builder.compilers.passes, builder.journal, "captured")
+    program = written(with_own_results(program)[0], builder.compilers.write, builder.journal)
+    _check_nodes(program)
+    places: dict[InputRole | OutputRole, tuple[Memory, Place]] = {}
+    for taken in program.signature.inputs:
+        places[taken] = builder.shape.input(_index_of(taken))
+    for role in program.signature.outputs:
+        places[role] = (FLAG, Fixed()) if name == "condition" else builder.shape.output(_index_of(role))
+    named = {node.name: places[role][0] for node, role in _named(program)}
+    return builder.loop(name, program, places), named
 
 
 def steps_of(make_call: Callable[[frozenset[int]], Call], builder: Builder, divide: Divide) -> Steps:
@@ -271,9 +317,7 @@ def _forward(program: Program, builder: Builder) -> tuple[Half, Mapping[OutputRo
     return half, {role: places[role] for role in program.signature.outputs if isinstance(role, Saved)}
 
 
-def _backward_places(
-    signature: Signature, saved: Mapping[OutputRole, tuple[Memory, Place]], shape: Shape
-) -> Mapping[InputRole | OutputRole, tuple[Memory, Place]]:
+def _backward_places(signature: Signature, saved: Mapping[OutputRole, tuple[Memory, Place]], shape: Shape) -> Places:
     """Where each argument and result of a backward lies."""
     places: dict[InputRole | OutputRole, tuple[Memory, Place]] = {}
     for taken in signature.inputs:

@@ -13,7 +13,7 @@ A result that is summed over the steps is made in scratch memory, and added by a
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import zip_longest
 
 import torch
@@ -67,9 +67,10 @@ MORE: Mapping[type[Place], tuple[str, ...]] = {
 
 @dataclass(frozen=True, slots=True)
 class LoopText:
-    """The C++ of a loop, how many integers it takes, how much scratch memory, and what it can fail with, by the bits of
-    its result."""
+    """The C++ of a loop under a name, how many integers it takes, how much scratch memory, and what it can fail with,
+    by the bits of its result."""
 
+    name: str
     text: str
     count: int
     scratch_bytes: int
@@ -80,6 +81,36 @@ def emit_step_loop(loop: StepLoop) -> LoopText:
     """The C++ of all steps. Raises: Unsupported for what is more than launches of kernels of known sizes."""
     check_steps(loop.schedule)
     return _Emitter(loop).text()
+
+
+def emit_while(condition: LoopText, body: LoopText) -> LoopText:
+    """The C++ of steps that run until a condition no longer holds: both loops, of which each runs a step at a time.
+
+    It takes how many steps it runs at most, the addresses of two numbers and of the condition's result, and then what
+    both loops take behind the first three. The numbers are that of the steps so far, and whether there are no more.
+    """
+    first, last = condition.count - 3, body.count - 3
+    given = [f"a{number}" for number in range(first + last)]
+    calls = [
+        f"{part.name}(*at, 1, 1, {', '.join(names)})"
+        for part, names in ((condition, given[:first]), (body, given[first:]))
+    ]
+    name = "steps_while"
+    lines = [
+        f"static u64 {name}(i64 most, i64 numbers, i64 flag, {', '.join(f'i64 {each}' for each in given)}) {{",
+        "  i64* const at = (i64*)numbers;",
+        "  for (i64 turn = 0; turn < most; turn++, at[0]++) {",
+        f"    if (const u64 failed = {calls[0]}) return failed;",
+        "    at[1] = !*(const unsigned char*)flag;",
+        "    if (at[1]) break;",
+        f"    if (const u64 failed = {calls[1]}) return failed << {len(condition.failures)};",
+        "  }",
+        "  return 0;",
+        "}",
+    ]
+    text = "\n".join([condition.text, body.text, *lines])
+    scratch_bytes = condition.scratch_bytes + body.scratch_bytes
+    return LoopText(name, text, 3 + first + last, scratch_bytes, condition.failures + body.failures)
 
 
 @dataclass(slots=True)
@@ -93,7 +124,7 @@ class _Emitter:
     sums: list[Kernel] = field(default_factory=list)
 
     def text(self) -> LoopText:
-        kernels, lines = self.loop.schedule.kernels, self._lines()
+        kernels, lines = [self._named(kernel) for kernel in self.loop.schedule.kernels], self._lines()
         failures = tuple(dict.fromkeys(failure for kernel in kernels for failure in failures_of(kernel)))
         body = [line for step in self.loop.schedule.steps for line in self._step(step, failures)]
         body += self._added()
@@ -109,7 +140,11 @@ class _Emitter:
             "  return failed;",
             "}",
         ]
-        return LoopText("\n".join(parts), len(self.arguments()), self.scratch_bytes, failures)
+        return LoopText(self.loop.name, "\n".join(parts), len(self.arguments()), self.scratch_bytes, failures)
+
+    def _named(self, kernel: Kernel) -> Kernel:
+        """The kernel under a name that other loops of its unit do not have."""
+        return replace(kernel, name=f"{self.loop.name}_{kernel.name}")
 
     def arguments(self) -> list[str]:
         """The names of all arguments, in order."""
@@ -161,7 +196,7 @@ class _Emitter:
             f"({memory_type(buffer.dtype)}*)({self.pointers[name]} + {offset * buffer.dtype.itemsize})"
             for name, buffer, offset in given
         ]
-        call = f"{step.kernel.name}({', '.join([*pointers, *map(str, numbers_of(step.sizes))])});"
+        call = f"{self._named(step.kernel).name}({', '.join([*pointers, *map(str, numbers_of(step.sizes))])});"
         own = failures_of(step.kernel)
         if not own:
             yield call

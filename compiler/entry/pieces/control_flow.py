@@ -39,7 +39,7 @@ class ControlFlow:
     loops: StepLoops = field(init=False)
 
     def __post_init__(self) -> None:
-        self.loops = StepLoops(self.compile.steps if isinstance(self.compile, PieceCompiler) else None)
+        self.loops = StepLoops(self.compile.loops if isinstance(self.compile, PieceCompiler) else None)
 
     def __call__(self, *args: object) -> Any:
         return _Interpreter(self.module, self).run(*args)
@@ -73,6 +73,11 @@ class ControlFlow:
         more: Sequence[Any] = (),
     ) -> Any:
         """What the last step gives; copies of what is carried, where there is none."""
+        args = (*carried, *more)
+        if not has_gradients(args):
+            found = self.loops.run_while(condition, body, len(carried), args)
+            if found is not None:
+                return found
         goes_on, step = self.body(condition), self.body(body)
         values, steps = tuple(carried), 0
         while _single(goes_on(*values, *more)):
@@ -103,10 +108,10 @@ class ControlFlow:
             carried = results[: len(carried)]
             given.append(results[len(carried) :])
         results = (*carried, *map(torch.stack, zip(*given, strict=True)))
-        if not torch.is_grad_enabled():
+        if not has_gradients(args):
             return results
         needed = [value for value in args if isinstance(value, torch.Tensor) and value.requires_grad]
-        return tuple(_tied(result, *map(_nothing_of, needed)) for result in results) if needed else results
+        return tuple(_tied(result, *map(_nothing_of, needed)) for result in results)
 
 
 class _Interpreter(fx.Interpreter):
@@ -138,6 +143,11 @@ def is_controlled(target: object, args: Sequence[Any]) -> bool:
 def controlled_nodes(gm: fx.GraphModule) -> list[fx.Node]:
     """The loops and branches of a graph."""
     return [node for node in gm.graph.nodes if node.op == "call_function" and node.target in CONTROLLED]
+
+
+def has_gradients(args: Sequence[Any]) -> bool:
+    """Whether gradients are recorded for some of these arguments."""
+    return torch.is_grad_enabled() and any(isinstance(each, torch.Tensor) and each.requires_grad for each in args)
 
 
 def _reads(graph: fx.GraphModule, place: int) -> bool:

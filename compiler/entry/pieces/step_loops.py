@@ -14,10 +14,11 @@ from typing import Any
 
 import torch
 from torch import Tensor, fx
+from torch.utils import _pytree as pytree
 
-from assay.compiler.assembly.step_loops import Half, Memory, Shape, Steps
+from assay.compiler.assembly.step_loops import FLAG, Half, Memory, Shape, Steps, Turns
 from assay.compiler.capture.ambient import Ambient, in_forward_mode
-from assay.compiler.entry.pieces.piece import MOST_VARIANTS, Arguments, CompileSteps, flattened
+from assay.compiler.entry.pieces.piece import MOST_VARIANTS, Arguments, LoopCompiler, flattened
 from assay.compiler.errors import Unsupported
 from assay.compiler.ir.loops.step_loop import Row
 from assay.compiler.journal import count_loop, count_stepwise
@@ -33,8 +34,8 @@ CONSTANTS = (int, bool, float, type(None))
 class StepLoops:
     """The bodies of loops that were compiled, each for its kinds of arguments. None: its steps are Python's."""
 
-    compile: CompileSteps | None
-    made: dict[object, Steps | None] = field(default_factory=dict)
+    compile: LoopCompiler | None
+    made: dict[object, Any] = field(default_factory=dict)
     counts: dict[fx.GraphModule, int] = field(default_factory=dict)
 
     def run(
@@ -58,34 +59,73 @@ class StepLoops:
         found: Results = _AllSteps.apply(_Loop(steps, python_loop), *tensors)  # type: ignore[no-untyped-call]
         return found
 
+    def run_while(
+        self, condition: fx.GraphModule, body: fx.GraphModule, carried: int, args: Sequence[object]
+    ) -> Results | None:
+        """What is carried after the last step; None where Python runs the loop."""
+        turns = self._turns(condition, body, carried, args)
+        return None if turns is None else _turned(turns, carried, [arg for arg in args if isinstance(arg, Tensor)])
+
     def _steps(self, body: fx.GraphModule, shape: Shape, args: Sequence[object]) -> Steps | None:
-        if self.compile is None or (reason := _why_not(shape, args)):
-            if self.compile is not None:
-                count_stepwise(reason)
+        def make(compile: LoopCompiler) -> Steps:
+            (graph,) = _over_tensors((body,), args)
+            graph = with_copies(graph, shape.carried)
+            return compile.steps(graph, shape, lambda needed: _examples(shape, args, needed))
+
+        found: Steps | None = self._known(body, shape, args, make)
+        return found
+
+    def _turns(
+        self, condition: fx.GraphModule, body: fx.GraphModule, carried: int, args: Sequence[object]
+    ) -> Turns | None:
+        shape = Shape(carried, 0)
+
+        def make(compile: LoopCompiler) -> Turns:
+            first, last = (with_copies(graph, carried) for graph in _over_tensors((condition, body), args))
+            return compile.turns(first, last, carried, _examples(shape, args, frozenset()))
+
+        found: Turns | None = self._known(body, shape, args, make)
+        return found
+
+    def _known(
+        self, body: fx.GraphModule, shape: Shape, args: Sequence[object], make: Callable[[LoopCompiler], Steps | Turns]
+    ) -> Any:
+        """What was compiled for arguments of this kind, or is now; None for steps that are Python's."""
+        if self.compile is None:
+            return None
+        if reason := _why_not(shape, args):
+            count_stepwise(reason)
             return None
         key = (body, shape, Ambient.now(), *(_kind(shape, place, value) for place, value in enumerate(args)))
         if key not in self.made:
             self.counts[body] = self.counts.get(body, 0) + 1
-            self.made[key] = self._compiled(body, shape, args) if self.counts[body] <= MOST_VARIANTS else None
+            self.made[key] = _counted(make, self.compile) if self.counts[body] <= MOST_VARIANTS else None
         return self.made[key]
 
-    def _compiled(self, body: fx.GraphModule, shape: Shape, args: Sequence[object]) -> Steps | None:
-        assert self.compile is not None
-        order = tuple("tensors" if isinstance(value, Tensor) else "constants" for value in args)
+
+def _counted(make: Callable[[LoopCompiler], Steps | Turns], compile: LoopCompiler) -> Steps | Turns | None:
+    try:
+        made = make(compile)
+    except Unsupported as reason:
+        count_stepwise(str(reason))
+        return None
+    if isinstance(made, Steps) and made.forward.reason:
+        count_stepwise(made.forward.reason)
+    else:
+        count_loop()
+    return made
+
+
+def _over_tensors(bodies: Sequence[fx.GraphModule], args: Sequence[object]) -> list[fx.GraphModule]:
+    """The graphs over the tensors among their arguments; the others are constants in them."""
+    order = tuple("tensors" if isinstance(value, Tensor) else "constants" for value in args)
+    structure = pytree.tree_structure(tuple(0 for _ in args))
+    found = []
+    for body in bodies:
+        tensors = [value for value in args if isinstance(value, Tensor)]
         constants = [value for value in args if not isinstance(value, Tensor)]
-        given = Arguments([value for value in args if isinstance(value, Tensor)], [], [], constants, order)
-        structure = torch.utils._pytree.tree_structure(tuple(0 for _ in args))
-        try:
-            graph = with_copies(flattened(body, given, structure), shape.carried)
-            made = self.compile(graph, shape, lambda needed: _examples(shape, args, needed))
-        except Unsupported as reason:
-            count_stepwise(str(reason))
-            return None
-        if made.forward.reason:
-            count_stepwise(made.forward.reason)
-        else:
-            count_loop()
-        return made
+        found.append(flattened(body, Arguments(tensors, [], [], constants, order), structure))
+    return found
 
 
 def _why_not(shape: Shape, args: Sequence[object]) -> str:
@@ -129,7 +169,7 @@ def _examples(shape: Shape, args: Sequence[object], needed: frozenset[int]) -> l
 def with_copies(gm: fx.GraphModule, carried: int) -> fx.GraphModule:
     """The graph, all of whose results are new tensors. Raises: Unsupported for results that are not all tensors."""
     (output,) = gm.graph.find_nodes(op="output")
-    results = output.args[0]
+    results = (output.args[0],) if isinstance(output.args[0], fx.Node) else output.args[0]
     if not isinstance(results, (tuple, list)) or not all(isinstance(result, fx.Node) for result in results):
         raise Unsupported("a step returns more than tensors")
     with gm.graph.inserting_before(output):
@@ -161,6 +201,20 @@ def _forward(steps: Steps, args: Sequence[Tensor]) -> tuple[Results, dict[Memory
     last = [ring[length % len(ring)].clone() for ring in rings]
     stacks = {at.of: stack for at, stack in memory.items() if at.use == "result"}
     return (*last, *(stacks[place] for place in sorted(stacks, key=int))), memory
+
+
+@torch.no_grad()
+def _turned(turns: Turns, carried: int, args: Sequence[Tensor]) -> Results:
+    """What is carried after the last step of a loop whose end is data."""
+    memory: dict[Memory, Tensor] = {FLAG: torch.empty((), dtype=torch.bool)}
+    for place, value in enumerate(args):
+        at, _ = Shape(carried, 0).input(place)
+        memory[at] = value
+        if place < carried:
+            memory[at] = value.new_empty((2, *value.shape))
+            memory[at][0].copy_(value)
+    last = turns.run(memory) % 2
+    return tuple(memory[Memory("carried", place)][last].clone() for place in range(carried))
 
 
 @dataclass(frozen=True, slots=True)

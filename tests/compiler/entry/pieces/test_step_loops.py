@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch._higher_order_ops import map as mapped
-from torch._higher_order_ops import scan
+from torch._higher_order_ops import scan, while_loop
 from torch.utils import _pytree as pytree
 
 from assay.compiler import journal
@@ -98,6 +98,20 @@ def a_view_as_result(h: Tensor, xs: Tensor, ys: Tensor, w: Tensor, a: Tensor) ->
     return scan(step, h[:, None] * w, xs)
 
 
+def a_loop_that_counts(h: Tensor, xs: Tensor, ys: Tensor, w: Tensor, a: Tensor) -> Any:
+    return while_loop(lambda i, c: i < 9, lambda i, c: (i + 1, (c * 0.9).sin() * w), (torch.tensor(0), h))
+
+
+def a_loop_that_ends_by_its_values(h: Tensor, xs: Tensor, ys: Tensor, w: Tensor, a: Tensor) -> Any:
+    return while_loop(
+        lambda c, d: (c.abs().sum() > 0.01) & (d.sum() < 100), lambda c, d: (c * 0.5 + d * 1e-4, d + 1), (h, xs[0])
+    )
+
+
+def a_loop_of_no_steps(h: Tensor, xs: Tensor, ys: Tensor, w: Tensor, a: Tensor) -> Any:
+    return while_loop(lambda i, c: i < 0, lambda i, c: (i + 1, c * w), (torch.tensor(0), h))
+
+
 PROGRAMS = (
     state_space,
     several_carries,
@@ -129,7 +143,7 @@ def observed(f: Program, given: Sequence[Tensor], trains: bool) -> list[Any]:
 def by_steps(monkeypatch: pytest.MonkeyPatch, f: Program, given: Sequence[Tensor], trains: bool) -> list[Any]:
     """What is observed where each step is a call of its own."""
     with monkeypatch.context() as patched:
-        patched.setattr(StepLoops, "_steps", lambda *args: None)
+        patched.setattr(StepLoops, "_known", lambda *args: None)
         torch._dynamo.reset()
         return observed(torch.compile(f, backend="assay"), given, trains)
 
@@ -144,7 +158,8 @@ def assert_same(ours: object, theirs: object, is_exact: bool = True) -> None:
             assert mine == other
 
 
-CASES = [(f, trains) for f in PROGRAMS for trains in (False, True)] + [(an_integer_carried, False)]
+INFERRED = (an_integer_carried, a_loop_that_counts, a_loop_that_ends_by_its_values, a_loop_of_no_steps)
+CASES = [(f, trains) for f in PROGRAMS for trains in (False, True)] + [(f, False) for f in INFERRED]
 
 
 @pytest.mark.parametrize("f, trains", CASES, ids=lambda each: getattr(each, "__name__", "train" if each else "infer"))
@@ -254,6 +269,30 @@ def test_step_loops_raise_what_a_step_raises() -> None:
     with torch.no_grad(), pytest.raises(IndexError):
         compiled(*given)
     assert journal.totals()["loops"] == 1
+
+
+def test_loops_whose_end_is_data_raise_what_a_step_raises() -> None:
+    def f(at: Tensor, w: Tensor) -> Any:
+        return while_loop(lambda i, c: i < 20, lambda i, c: (i + 1, c + w[i[None]].sum()), (at, w.sum()))
+
+    torch._dynamo.reset()
+    compiled = torch.compile(f, backend="assay")
+    w = torch.rand(20)
+    torch.testing.assert_close(compiled(torch.tensor(3), w), f(torch.tensor(3), w))
+    with pytest.raises(IndexError):
+        compiled(torch.tensor(-30), w)
+
+
+def test_loops_whose_end_is_data_call_aten_from_python(monkeypatch: pytest.MonkeyPatch) -> None:
+    def f(h: Tensor, xs: Tensor, ys: Tensor, w: Tensor, a: Tensor) -> Any:
+        return while_loop(lambda i, c: i < 4, lambda i, c: (i + 1, (c @ a).sin()), (torch.tensor(0), xs * 1))
+
+    given = inputs()
+    expected = by_steps(monkeypatch, f, given, False)
+    torch._dynamo.reset()
+    journal.reset()
+    assert_same(observed(torch.compile(f, backend="assay"), given, False), expected)
+    assert journal.totals()["stepwise"] == {"a step calls aten.mm.default": 1}
 
 
 def gradients_of_gradients(f: Program, given: Sequence[Tensor]) -> list[Tensor | None]:
