@@ -288,12 +288,13 @@ def _recorded(make_call: Callable[[frozenset[int]], Call], builder: Builder) -> 
 
 def _check(signature: Signature) -> None:
     """Raises: Unsupported for a step that does more than return new tensors."""
-    others = [role for role in (*signature.inputs, *signature.outputs) if not isinstance(role, _PLAIN)]
-    others += [result for result in signature.results if not isinstance(result, UserOutput)]
+    others: list[object] = [role for role in (*signature.inputs, *signature.outputs) if not isinstance(role, _PLAIN)]
     others += [effect for effect in signature.effects if not isinstance(effect, (Freed, Inference))]
+    results = [result for result in signature.results if isinstance(result, UserOutput)]
+    others += [result for result in signature.results if not isinstance(result, UserOutput)]
     if others:
         raise Unsupported(f"a step has an effect, or returns what it was given: {type(others[0]).__name__}")
-    if [result.index for result in signature.results] != list(range(len(signature.results))):
+    if [result.index for result in results] != list(range(len(results))):
         raise Unsupported("a step returns one tensor twice")
 
 

@@ -254,10 +254,10 @@ def compile_graph(
 def _refusal(gm: fx.GraphModule, options: Options, load_kernels: LoadKernels, cuts: Cuts | None) -> Refusal:
     """What becomes of a graph where the compiler refuses it."""
     found = Cuts() if cuts is None else cuts
-    compile_piece = functools.partial(compile_graph, options=options, load_kernels=load_kernels, cuts=found)
+    compile_whole = functools.partial(compile_graph, options=options, load_kernels=load_kernels, cuts=found)
     has_loops = target_of(options) != "aten" and not options.stop_after and load_kernels is load.load_kernels
     loops = LoopCompiler(functools.partial(_compile_steps, options), functools.partial(_compile_turns, options))
-    compile_piece = PieceCompiler(compile_piece, loops if has_loops else None)
+    compile_piece = PieceCompiler(compile_whole, loops if has_loops else None)
     is_refused = functools.partial(_is_refused, options, load_kernels)
     return Refusal(gm, options, found, count_eager if cuts is None else count_cut, compile_piece, is_refused)
 

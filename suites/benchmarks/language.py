@@ -145,7 +145,9 @@ def decode(layers: int, width: int, device: str) -> Subject:
 
 
 def state_space(length: int, trains: bool, device: str) -> Subject:
-    """A state-space model of 64 channels with 16 numbers each, as Mamba's are: a scan whose steps are small."""
+    """A state-space model of 64 channels with 16 numbers each, as Mamba's are: a scan whose steps are small. In
+    training a row is read from the state before it, as Inductor refuses one that is read from the new state
+    (`suites/upstream_bugs/scan_saves_a_state.py`)."""
     channels, states = 64, 16
     shapes = (
         (length, channels, 1),
@@ -159,8 +161,8 @@ def state_space(length: int, trains: bool, device: str) -> Subject:
     def f(xs: Tensor, deltas: Tensor, decay: Tensor, into: Tensor, out: Tensor) -> Tensor:
         def step(state: Tensor, row: tuple[Tensor, ...]) -> tuple[Tensor, Tensor]:
             x, delta, b, c = row
-            state = torch.exp(delta * -decay) * state + delta * x * b
-            return state, (state * c).sum(-1, keepdim=True)
+            new = torch.exp(delta * -decay) * state + delta * x * b
+            return new, ((state if trains else new) * c).sum(-1, keepdim=True)
 
         _, rows = scan(step, torch.zeros(channels, states, device=device), (xs, deltas, into, out))
         return rows  # type: ignore[no-any-return]

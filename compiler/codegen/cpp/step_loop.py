@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from itertools import zip_longest
 
 import torch
 
@@ -191,10 +190,10 @@ class _Emitter:
             yield from self._launch(step, failures)
 
     def _launch(self, step: Launch, failures: tuple[str, ...]) -> Iterator[str]:
-        given = zip_longest(step.arguments, step.kernel.buffers, step.offsets, fillvalue=0)
+        offsets = step.offsets or (0,) * len(step.arguments)
         pointers = [
             f"({memory_type(buffer.dtype)}*)({self.pointers[name]} + {offset * buffer.dtype.itemsize})"
-            for name, buffer, offset in given
+            for name, buffer, offset in zip(step.arguments, step.kernel.buffers, offsets, strict=True)
         ]
         call = f"{self._named(step.kernel).name}({', '.join([*pointers, *map(str, numbers_of(step.sizes))])});"
         own = failures_of(step.kernel)

@@ -22,7 +22,7 @@ from assay.compiler.entry.pieces.piece import MOST_VARIANTS, Arguments, LoopComp
 from assay.compiler.errors import Unsupported
 from assay.compiler.ir.loops.step_loop import Row
 from assay.compiler.journal import count_loop, count_stepwise
-from assay.compiler.runtime.call import in_batch, in_transform
+from assay.compiler.runtime.call import in_batch, in_transform, untraced
 from assay.compiler.runtime.expected_inputs import is_addressable
 
 Results = tuple[Tensor, ...]
@@ -56,7 +56,7 @@ class StepLoops:
                 values[place] = value
             return again(*values)
 
-        found: Results = _AllSteps.apply(_Loop(steps, python_loop), *tensors)  # type: ignore[no-untyped-call]
+        found: Results = _AllSteps.apply(_Loop(steps, python_loop), *tensors)
         return found
 
     def run_while(
@@ -240,6 +240,7 @@ class _AllSteps(torch.autograd.Function):
         return results
 
     @staticmethod
+    @untraced
     def backward(ctx: Any, *tangents: Tensor | None) -> tuple[Tensor | None, ...]:
         given = {place: tangents[place] for place in sorted(ctx.loop.steps.differentiable)}
         if torch.is_grad_enabled() or in_transform() or in_batch() or not all(map(_is_read, given.values())):

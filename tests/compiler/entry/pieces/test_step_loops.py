@@ -339,6 +339,25 @@ def test_step_loops_notice_what_is_written_before_backward() -> None:
         result.sum().backward()
 
 
+def test_step_loops_are_right_in_a_whole_backward() -> None:
+    torch._dynamo.reset()
+    given = inputs()
+    expected = observed(state_space, given, True)
+    compiled = torch.compile(state_space, backend="assay", options={"compiled_autograd": True})
+    assert_same(observed(compiled, given, True), expected, is_exact=False)
+    torch.compiler.reset()
+
+
+def test_step_loops_are_right_in_a_whole_backward_of_torchs() -> None:
+    torch._dynamo.reset()
+    args, others = ([value.clone().requires_grad_() for value in given] for given in [inputs()] * 2)
+    state_space(*others)[1].cos().sum().backward()
+    loss = torch.compile(state_space, backend="assay")(*args)[1].cos().sum()
+    with torch._dynamo.compiled_autograd._enable(torch.compile(backend="eager")):
+        loss.backward()
+    torch.testing.assert_close([arg.grad for arg in args], [other.grad for other in others])
+
+
 def test_step_loops_go_back_twice_where_the_graph_is_kept() -> None:
     torch._dynamo.reset()
     args = [value.requires_grad_() for value in inputs()]
