@@ -36,6 +36,8 @@ class Totals:
     eager_graphs: int = 0
     cuts: int = 0
     pieces: int = 0
+    loops: int = 0
+    stepwise: Counter[str] = field(default_factory=Counter)
     eager: Counter[str] = field(default_factory=Counter)
     backwards: int = 0
     eager_backwards: Counter[str] = field(default_factory=Counter)
@@ -62,7 +64,8 @@ def totals() -> dict[str, object]:
 
     `eager_graphs` are the graphs that ran in eager as a whole, `cuts` the parts that were cut out of others and ran in
     eager, `eager` the nodes of both by the reason. `pieces` are the compiles of what stands around such parts, of
-    regions, and of what stands between regions.
+    regions, and of what stands between regions. `loops` are the bodies of loops that were compiled with all their steps
+    as one call, `stepwise` those whose steps are calls of their own, by the reason.
 
     `backwards` are the whole backwards that compiled autograd has recorded, `eager_backwards` those that ran in eager,
     or in part, by the reason.
@@ -82,6 +85,8 @@ def totals() -> dict[str, object]:
         "eager_graphs": _totals.eager_graphs,
         "cuts": _totals.cuts,
         "pieces": _totals.pieces,
+        "loops": _totals.loops,
+        "stepwise": dict(_totals.stepwise),
         "eager": dict(_totals.eager),
         "backwards": _totals.backwards,
         "eager_backwards": dict(_totals.eager_backwards),
@@ -225,6 +230,17 @@ def count_cut(reason: str, nodes: int) -> None:
 def count_piece() -> None:
     """What is compiled is a piece of a graph that was cut."""
     _totals.pieces += 1
+
+
+def count_loop() -> None:
+    """All steps of a loop are one call."""
+    _totals.loops += 1
+
+
+def count_stepwise(reason: str) -> None:
+    """Each step of a loop is a call of its own; said once for each reason."""
+    _totals.stepwise[reason] += 1
+    say_once(f"assay: a loop runs step by step: {reason}")
 
 
 def count_backward() -> None:

@@ -3,9 +3,8 @@
     call -> capture -> [differentiate -> optimize -> partition] -> write in place -> link
                          each graph: lower -> fuse -> plan -> emit -> load
 
-`compile` makes a functional graph of a call; where eager would record gradients, it makes a forward and a backward.
-`build` makes kernels of a graph, and the straight-line host function that launches them. `link` renders the calling
-convention around both.
+`compile` makes a functional graph of a call, or a forward and a backward; `build` makes its kernels, and the host
+function that launches them. `link` renders the calling convention around them.
 """
 
 from __future__ import annotations
@@ -22,6 +21,7 @@ from assay.compiler.codegen.host import emit
 from assay.compiler.codegen.source import source_of
 from assay.compiler.ir.graph.captured import Captured
 from assay.compiler.ir.graph.roles import GraphCall, Program
+from assay.compiler.ir.loops.kernel import Schedule
 from assay.compiler.ir.loops.live_memory import live_bytes
 from assay.compiler.ir.loops.text import show
 from assay.compiler.journal import Journal
@@ -75,22 +75,27 @@ def build(
     choose: Choose | None = None,
 ) -> Host:
     """A functional graph as one host function over generated kernels and calls to ATen. `choose` says which products of
-    matrices are kernels of ours; by default it is measured, where the options ask for that."""
-    choose = choose or measured_choice(options, journal)
-    with journal.stage("lower"):
-        lowered = lower(program, targets_of(options), is_exact=options.numerics == "exact")
-    with journal.stage("fuse"):
-        fused = fuse(lowered, options.numerics != "fast", options.fusions)
-    with journal.stage("plan"):
-        schedule = plan(fused, program.after_call, choose)
-    journal.planned(program.is_backward, lambda given: live_bytes(schedule.steps, program.values, given))
-    journal.state("schedule", lambda: "\n\n".join(show(kernel) for kernel in schedule.kernels))
+    matrices are kernels of ours; without it that is measured, where the options ask for that."""
+    schedule = schedule_of(program, options, journal, choose)
     with journal.stage("emit"):
         source = emit(schedule)
     journal.state("source_graph", lambda: source)
-    journal.state("source_kernels", lambda: "\n".join(source_of(kernel) for kernel in schedule.kernels))
+    journal.state("source_kernels", lambda: "\n".join(map(source_of, schedule.kernels)))
     with journal.stage("build kernels"):
         kernels = load_kernels(schedule.kernels, options)
     journal.count(schedule.counts, len(schedule.kernels))
     journal.kernels(schedule)
     return Host(source, schedule.constants, kernels, schedule.counts, schedule.steps)
+
+
+def schedule_of(program: Program, options: Options, journal: Journal, choose: Choose | None = None) -> Schedule:
+    """The steps of a functional graph: its kernels, fused and ordered, and the calls between them."""
+    with journal.stage("lower"):
+        lowered = lower(program, targets_of(options), is_exact=options.numerics == "exact")
+    with journal.stage("fuse"):
+        fused = fuse(lowered, options.numerics != "fast", options.fusions)
+    with journal.stage("plan"):
+        schedule = plan(fused, program.after_call, choose or measured_choice(options, journal))
+    journal.planned(program.is_backward, lambda given: live_bytes(schedule.steps, program.values, given))
+    journal.state("schedule", lambda: "\n\n".join(show(kernel) for kernel in schedule.kernels))
+    return schedule

@@ -13,6 +13,7 @@ from torch.utils import _pytree as pytree
 
 from assay.compiler.assembly.compilers import Compilers
 from assay.compiler.assembly.linking import specialized
+from assay.compiler.assembly.step_loops import Builder, Shape, Steps, Turns, steps_of, turns_of
 from assay.compiler.assembly.targets import target_of
 from assay.compiler.assembly.whole_backward import switch_off, switch_on
 from assay.compiler.autograd.partition import Split, default_split
@@ -38,6 +39,7 @@ from assay.compiler.entry.inner_keywords import (
 )
 from assay.compiler.entry.module_as_call import ModuleAsCall, is_flat_graph
 from assay.compiler.entry.pieces.compiled_functions import with_compiled_functions
+from assay.compiler.entry.pieces.piece import LoopCompiler, PieceCompiler
 from assay.compiler.entry.pieces.refusal import Cuts, Refusal
 from assay.compiler.entry.pieces.regions import partition_asked
 from assay.compiler.entry.recompile import Recompiled
@@ -52,7 +54,7 @@ from assay.compiler.options import Options
 from assay.compiler.passes import CHOICES, FUNCTIONAL, PASSES
 from assay.compiler.passes.random.give_key import give_key
 from assay.compiler.passes.write_in_place import write_in_place
-from assay.compiler.pipeline import build, compile
+from assay.compiler.pipeline import build, compile, divide, schedule_of
 from assay.compiler.runtime.recording.cuda_graphs import Recordable, give_up_recordings
 from assay.compiler.toolchain import load
 from assay.compiler.toolchain.load import LoadKernels, load_kernels
@@ -252,9 +254,39 @@ def compile_graph(
 def _refusal(gm: fx.GraphModule, options: Options, load_kernels: LoadKernels, cuts: Cuts | None) -> Refusal:
     """What becomes of a graph where the compiler refuses it."""
     found = Cuts() if cuts is None else cuts
-    compile_piece = functools.partial(compile_graph, options=options, load_kernels=load_kernels, cuts=found)
+    compile_whole = functools.partial(compile_graph, options=options, load_kernels=load_kernels, cuts=found)
+    has_loops = target_of(options) != "aten" and not options.stop_after and load_kernels is load.load_kernels
+    loops = LoopCompiler(functools.partial(_compile_steps, options), functools.partial(_compile_turns, options))
+    compile_piece = PieceCompiler(compile_whole, loops if has_loops else None)
     is_refused = functools.partial(_is_refused, options, load_kernels)
     return Refusal(gm, options, found, count_eager if cuts is None else count_cut, compile_piece, is_refused)
+
+
+def _compile_steps(
+    options: Options, gm: fx.GraphModule, shape: Shape, examples: Callable[[frozenset[int]], Sequence[object]]
+) -> Steps:
+    """All steps of a loop as one call. Raises: Unsupported where they are more than launches of kernels."""
+    builder = _loop_builder(options, shape)
+    return steps_of(lambda needed: as_call(gm, examples(needed), Freedom.of(options)).call, builder, divide)
+
+
+def _compile_turns(
+    options: Options, condition: fx.GraphModule, body: fx.GraphModule, carried: int, examples: Sequence[object]
+) -> Turns:
+    """All steps of a loop whose end is data as one call. Raises: as `_compile_steps` does."""
+    calls = [as_call(gm, examples, Freedom.of(options)).call for gm in (condition, body)]
+    return turns_of(calls[0], calls[1], _loop_builder(options, Shape(carried, 0)))
+
+
+def _loop_builder(options: Options, shape: Shape) -> Builder:
+    journal = Journal.open(options)
+    count_piece()
+
+    def graph(program: Program) -> GraphCall:
+        return build(program, options, journal).load()
+
+    plan = functools.partial(schedule_of, options=options, journal=journal)
+    return Builder(shape, own_compilers(options, journal), journal, plan, graph)
 
 
 def _is_refused(options: Options, load_kernels: LoadKernels, call: Call) -> bool:

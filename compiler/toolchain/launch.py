@@ -252,7 +252,7 @@ def entry(kernel: Kernel) -> str:
     count = pointers + symbols
     failures = failures_of(kernel)
     call = f"{'const u64 failed = ' if failures else ''}{kernel.name}({', '.join(values)});"
-    raises = "".join(_raise(bit, failure) for bit, failure in enumerate(failures))
+    raises = "".join(raise_text(bit, failure) for bit, failure in enumerate(failures))
     checks = _checks(kernel)
     return _ENTRY.format(name=kernel.name, size=max(count, 1), count=count, checks=checks, call=call, raises=raises)
 
@@ -270,7 +270,8 @@ def _checks(kernel: Kernel) -> str:
     return f'  if ({test}) return PyErr_Format(PyExc_RuntimeError, "{NO_MEMORY}");\n'
 
 
-def _raise(bit: int, failure: str) -> str:
+def raise_text(bit: int, failure: str) -> str:
+    """C++ that raises a failure where its bit is set in `failed`."""
     error, message = FAILURES[failure]
     return f'  if (failed >> {bit} & 1) return PyErr_Format(PyExc_{error.__name__}, "{message}");\n'
 

@@ -473,7 +473,7 @@ def bench(chosen: Chosen, timing: Timing, json_path: Path | None) -> None:
     memory [MODEL]   a model, trained at each memory budget
     partition        our default cut of joint graphs of growing size
     operators        every operator and fused pairs beside eager, on one thread
-    language         a changed float, an item, regions, attention, a subclass
+    language         a changed float, an item, regions, attention, a scan, a subclass
 
     `operators` passes where nothing takes above 1.2 times eager's time.
     """

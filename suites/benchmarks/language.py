@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch._higher_order_ops import scan
 from torch.nn import functional as F
 from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 from torch.testing._internal.two_tensor import TwoTensor
@@ -143,11 +144,39 @@ def decode(layers: int, width: int, device: str) -> Subject:
     return Subject(f, tuple((token, place) for place in places), is_recorded=True)
 
 
+def state_space(length: int, trains: bool, device: str) -> Subject:
+    """A state-space model of 64 channels with 16 numbers each, as Mamba's are: a scan whose steps are small. In
+    training a row is read from the state before it, as Inductor refuses one that is read from the new state
+    (`suites/upstream_bugs/scan_saves_a_state.py`)."""
+    channels, states = 64, 16
+    shapes = (
+        (length, channels, 1),
+        (length, channels, 1),
+        (channels, states),
+        (length, 1, states),
+        (length, 1, states),
+    )
+    inputs = tuple(torch.rand(shape, device=device).requires_grad_(trains) for shape in shapes)
+
+    def f(xs: Tensor, deltas: Tensor, decay: Tensor, into: Tensor, out: Tensor) -> Tensor:
+        def step(state: Tensor, row: tuple[Tensor, ...]) -> tuple[Tensor, Tensor]:
+            x, delta, b, c = row
+            new = torch.exp(delta * -decay) * state + delta * x * b
+            return new, ((state if trains else new) * c).sum(-1, keepdim=True)
+
+        _, rows = scan(step, torch.zeros(channels, states, device=device), (xs, deltas, into, out))
+        return rows  # type: ignore[no-any-return]
+
+    return Subject(f, (inputs,), trains=trains)
+
+
+SCALARS = {"capture_scalar_outputs": True}
+"""Inductor's scan counts its steps by a tensor that it reads."""
 FIGURES = (
     Figure("changed_float", "beside", 1.0, changed_float),
     Figure(
         "one_item", "over", 1.2, functools.partial(chain_around_a_maximum, True),
-        functools.partial(chain_around_a_maximum, False), config={"capture_scalar_outputs": True},
+        functools.partial(chain_around_a_maximum, False), config=SCALARS,
     ),
     Figure("equal_regions", "first_call", 1.5, functools.partial(layers, 48), functools.partial(layers, 4)),
     Figure("flex_attention", "beside", 1.0, functools.partial(attention, 1024), devices=("cpu",)),
@@ -155,6 +184,8 @@ FIGURES = (
     Figure("int8_linear_1", "beside", 1.0, functools.partial(int8_linear, 1)),
     Figure("int8_linear_32", "beside", 1.0, functools.partial(int8_linear, 32)),
     Figure("subclass_call", "an_input", 5.0, four_wrappers, their_inner_tensors, inputs=4),
+    Figure("scan", "beside", 1.0, functools.partial(state_space, 1024, False), devices=("cpu",), config=SCALARS),
+    Figure("scan_train", "beside", 1.0, functools.partial(state_space, 1024, True), devices=("cpu",), config=SCALARS),
     Figure("decode", "beside", 1.0, functools.partial(decode, 4, 512), devices=("cpu",)),
     Figure("decode_2048", "beside", 1.0, functools.partial(decode, 16, 2048), devices=("cuda",)),
 )  # fmt: skip

@@ -114,6 +114,85 @@ def scan_whose_last_state_is_used_alone() -> Made:
 
 
 @program(loops)
+def scan_of_a_state_space_model() -> Made:
+    """Parameters are captured, the rows are several tensors, and gradients flow to all of them."""
+
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.decay, self.skip = nn.Parameter(-torch.rand(4, 3)), nn.Parameter(torch.rand(4))
+
+        def forward(self, xs: Tensor, deltas: Tensor, into: Tensor, out: Tensor) -> Tensor:
+            def step(state: Tensor, row: tuple[Tensor, ...]) -> tuple[Tensor, Tensor]:
+                x, delta, b, c = row
+                state = torch.exp(delta[:, None] * self.decay) * state + (delta * x)[:, None] * b
+                return state, (state * c).sum(-1) + self.skip * x
+
+            return scan(step, xs.new_zeros(4, 3), (xs, deltas, into, out))[1]  # type: ignore[no-any-return]
+
+    return Model(), (leaf(6, 4), leaf(6, 4), leaf(6, 3), leaf(6, 3)), {}
+
+
+@program(loops)
+def scan_with_structures() -> Made:
+    def f(x: Tensor, xs: Tensor, ys: Tensor) -> Any:
+        def step(carried: dict[str, Any], row: list[Tensor]) -> tuple[dict[str, Any], dict[str, Tensor]]:
+            one, (other,) = carried["one"], carried["more"]
+            one = (one + row[0]).tanh()
+            return {"one": one, "more": (other * 0.5 + one.sum(),)}, {"a": one * other, "b": row[1] * 2}
+
+        return scan(step, {"one": x, "more": (x.sum(),)}, [xs, ys])
+
+    return f, (leaf(3), leaf(5, 3), leaf(5, 2)), {}
+
+
+@program(loops)
+def scan_along_the_last_dimension() -> Made:
+    return lambda c, xs: scan(lambda c, x: (c * 0.5 + x, c * x), c, xs, dim=1), (leaf(3), leaf(3, 5)), {}
+
+
+@program(loops)
+def scan_whose_rows_are_used_alone() -> Made:
+    def f(state: Tensor, xs: Tensor) -> Tensor:
+        _, rows = scan(lambda c, x: (c * 0.5 + x, (c * x).sin()), state, xs)
+        return rows * 2  # type: ignore[no-any-return]
+
+    return f, (leaf(3), leaf(5, 3)), {}
+
+
+@program(loops)
+def scan_whose_state_is_the_last_row() -> Made:
+    """No gradient flows to the first state, nor through any step but the last one: theirs are of zeros."""
+    return lambda c, xs: scan(lambda c, x: (x.sin(), c * 2), c, xs)[0], (leaf(3), leaf(5, 3)), {}
+
+
+@program(loops)
+def scan_with_a_product() -> Made:
+    """A step that calls ATen."""
+
+    def f(state: Tensor, xs: Tensor, w: Tensor) -> Any:
+        return scan(lambda c, x: ((c @ w).tanh() + x, (w @ x.t()).relu()), state, xs)
+
+    return f, (leaf(2, 3), leaf(4, 2, 3), leaf(3, 3)), {}
+
+
+@program(loops, modes=INFER)
+def scan_that_draws_numbers() -> Made:
+    def f(state: Tensor, xs: Tensor) -> Any:
+        return scan(lambda c, x: (c + x, nn.functional.dropout(x, 0.5)), state, xs)
+
+    return f, (numbers(3), numbers(4, 3)), {}
+
+
+@program(loops)
+def map_over_several_operands() -> Made:
+    def f(xs: Tensor, ys: Tensor, w: Tensor) -> Any:
+        return map_rows(lambda row, w: (row[0] * w + row[1], row[1].sum()), (xs, ys), w)  # type: ignore[arg-type]
+
+    return f, (leaf(4, 3), leaf(4, 3), leaf(3)), {}
+
+
+@program(loops)
 def map_over_rows() -> Made:
     def f(xs: Tensor, y: Tensor) -> Any:
         return map_rows(lambda x, y: (x * y).sum(-1).cos(), xs, y)  # type: ignore[arg-type]

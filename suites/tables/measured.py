@@ -13,7 +13,7 @@ from assay.suites.tables.markdown import table
 Row = Mapping[str, Any]
 RESULTS = Path(__file__).parents[1] / "benchmarks" / "results"
 ON_CPU, ON_GPU = "zoo_small_against_inductor_2cores.json", "zoo_full_h200.json"
-LANGUAGE_ON_CPU, LANGUAGE_ON_GPU = "language_2cores.json", "language_h200.json"
+LANGUAGE = ("language_2cores.json", "language_scan_2cores.json", "language_h200.json")
 COMPARISONS = {
     "beside": "Inductor's time over ours",
     "over": "time over the simpler program's",
@@ -223,7 +223,7 @@ def planted() -> str:
 def language() -> str:
     """What each part of the language costs, on a CPU and on a GPU where there is such a figure."""
     rows = []
-    for name in (LANGUAGE_ON_CPU, LANGUAGE_ON_GPU):
+    for name in LANGUAGE:
         document = measured(name)
         where = document["environment"]
         device = where["gpu"] or where["cpu"]

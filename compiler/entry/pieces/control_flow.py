@@ -2,7 +2,7 @@
 
     cond(p, f, g, xs)          f(*xs) if p else g(*xs)
     while_loop(c, f, xs)       while c(*xs): xs = f(*xs)
-    scan, map                  for x in xs.unbind(0): ...; what each step gives is stacked
+    scan, map                  for x in xs.unbind(0): ...; stacked. In one call where that can be
 
 Each body is a piece, compiled when it is first called. Autograd records the calls of pieces one by one.
 """
@@ -16,8 +16,10 @@ from typing import Any
 import torch
 from torch import fx
 
+from assay.compiler.assembly.step_loops import Shape
 from assay.compiler.entry.graph_as_call import in_eager
-from assay.compiler.entry.pieces.piece import Compile, Piece
+from assay.compiler.entry.pieces.piece import Compile, Piece, PieceCompiler
+from assay.compiler.entry.pieces.step_loops import StepLoops
 
 COND = torch.ops.higher_order.cond
 WHILE_LOOP = torch.ops.higher_order.while_loop
@@ -34,6 +36,10 @@ class ControlFlow:
     module: fx.GraphModule
     compile: Compile
     bodies: dict[object, Piece] = field(default_factory=dict)
+    loops: StepLoops = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.loops = StepLoops(self.compile.loops if isinstance(self.compile, PieceCompiler) else None)
 
     def __call__(self, *args: object) -> Any:
         return _Interpreter(self.module, self).run(*args)
@@ -67,6 +73,11 @@ class ControlFlow:
         more: Sequence[Any] = (),
     ) -> Any:
         """What the last step gives; copies of what is carried, where there is none."""
+        args = (*carried, *more)
+        if not has_gradients(args):
+            found = self.loops.run_while(condition, body, len(carried), args)
+            if found is not None:
+                return found
         goes_on, step = self.body(condition), self.body(body)
         values, steps = tuple(carried), 0
         while _single(goes_on(*values, *more)):
@@ -79,18 +90,28 @@ class ControlFlow:
         self, combine: fx.GraphModule, init: Sequence[Any], xs: Sequence[torch.Tensor], more: Sequence[Any] = ()
     ) -> Any:
         """What is carried after the last step, then what the steps give beside it, stacked."""
-        step, carried, given = self.body(combine), tuple(init), []
-        for items in zip(*(x.unbind(0) for x in xs), strict=True):
-            results = tuple(step(*carried, *items, *more))
-            carried = results[: len(carried)]
-            given.append(results[len(carried) :])
-        return (*carried, *map(torch.stack, zip(*given, strict=True)))
+        shape = Shape(len(init), len(xs))
+        return self.loops.run(
+            combine, shape, (*init, *xs, *more), lambda *args: self.steps_of_python(combine, shape, args)
+        )
 
     def map(self, body: fx.GraphModule, xs: Sequence[torch.Tensor], more: Sequence[Any]) -> Any:
         """What the steps give, stacked."""
-        step = self.body(body)
-        given = [tuple(step(*items, *more)) for items in zip(*(x.unbind(0) for x in xs), strict=True)]
-        return tuple(map(torch.stack, zip(*given, strict=True)))
+        return self.scan(body, (), xs, more)
+
+    def steps_of_python(self, body: fx.GraphModule, shape: Shape, args: Sequence[Any]) -> Sequence[Any]:
+        """The steps of a scan, one call each. All results need gradients where an argument does, as in eager."""
+        end = shape.carried + shape.rows
+        step, carried, given = self.body(body), tuple(args[: shape.carried]), []
+        for items in zip(*(x.unbind(0) for x in args[shape.carried : end]), strict=True):
+            results = tuple(step(*carried, *items, *args[end:]))
+            carried = results[: len(carried)]
+            given.append(results[len(carried) :])
+        results = (*carried, *map(torch.stack, zip(*given, strict=True)))
+        if not has_gradients(args):
+            return results
+        needed = [value for value in args if isinstance(value, torch.Tensor) and value.requires_grad]
+        return tuple(_tied(result, *map(_nothing_of, needed)) for result in results)
 
 
 class _Interpreter(fx.Interpreter):
@@ -122,6 +143,11 @@ def is_controlled(target: object, args: Sequence[Any]) -> bool:
 def controlled_nodes(gm: fx.GraphModule) -> list[fx.Node]:
     """The loops and branches of a graph."""
     return [node for node in gm.graph.nodes if node.op == "call_function" and node.target in CONTROLLED]
+
+
+def has_gradients(args: Sequence[Any]) -> bool:
+    """Whether gradients are recorded for some of these arguments."""
+    return torch.is_grad_enabled() and any(isinstance(each, torch.Tensor) and each.requires_grad for each in args)
 
 
 def _reads(graph: fx.GraphModule, place: int) -> bool:

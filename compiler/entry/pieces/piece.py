@@ -14,6 +14,7 @@ import torch
 from torch import fx
 from torch.utils import _pytree as pytree
 
+from assay.compiler.assembly.step_loops import Shape, Steps, Turns
 from assay.compiler.capture.ambient import Ambient
 from assay.compiler.capture.inputs import why_not_read
 from assay.compiler.entry.pieces.parts import is_switch
@@ -27,6 +28,28 @@ MOST_VARIANTS = 8
 """For how many kinds of arguments one piece is compiled; for others it runs in eager."""
 
 Compile = Callable[[fx.GraphModule, Sequence[object]], Callable[..., Any]]
+CompileSteps = Callable[[fx.GraphModule, Shape, Callable[[frozenset[int]], Sequence[object]]], Steps]
+"""Compiles the body of a loop, for examples in which these of the carried arguments require grad."""
+CompileTurns = Callable[[fx.GraphModule, fx.GraphModule, int, Sequence[object]], Turns]
+"""Compiles the condition and the body of a loop, of whose arguments so many are carried."""
+
+
+class LoopCompiler(NamedTuple):
+    """What compiles all steps of a loop as one call: of one over rows, and of one whose end is data."""
+
+    steps: CompileSteps
+    turns: CompileTurns
+
+
+@dataclass(frozen=True, slots=True)
+class PieceCompiler:
+    """What compiles the pieces of a graph, and its loops. None: the steps of each loop are calls of their own."""
+
+    piece: Compile
+    loops: LoopCompiler | None = None
+
+    def __call__(self, gm: fx.GraphModule, example_inputs: Sequence[object]) -> Callable[..., Any]:
+        return self.piece(gm, example_inputs)
 
 
 class Arguments(NamedTuple):
