@@ -28,10 +28,10 @@ aten = torch.ops.aten
 
 LINEAR = frozenset(
     "_fft_c2c _fft_c2r _fft_r2c _to_copy _unsafe_view bmm clone cumsum div flip gather getitem index index_select "
-    "mean mm mul neg repeat roll sum tril triu".split()
+    "mean mm mul neg new_empty new_empty_strided new_zeros repeat roll sum tril triu zeros_like".split()
 )
-"""Operators that give zeros where the one operand that follows from a gradient is zeros. Views are, too, and every
-operator that is named after what it is the backward of."""
+"""Operators that give zeros, or memory to be written, where the one operand that follows from a gradient is zeros.
+Views are, too, and every operator that is named after what it is the backward of."""
 SUMS = frozenset(
     "add cat copy index_add index_put scatter_add select_scatter slice_scatter as_strided_scatter "
     "diagonal_scatter stack sub where _unsafe_index_put".split()
@@ -113,7 +113,9 @@ class _Removal:
             self._do_without(node, missed)
 
     def _do_without(self, node: fx.Node, missed: list[fx.Node]) -> None:
-        other = None if node in self.is_placed else _other_summand(node, missed)
+        other = _other_summand(node, missed)
+        if other is not None and node in self.is_placed:
+            other = self._placed_as(other, node)
         if other is None:
             _define(self.graph, node, missed)
             return
@@ -131,6 +133,11 @@ class _Removal:
                     node.replace_input_with(operand, self._in_rows(operand, node))
             return derive_from_operands(node)
 
+    def _placed_as(self, other: fx.Node, node: fx.Node) -> fx.Node | None:
+        """A copy of one summand that lies as the sum does, at the beginning of its memory; None where a copy does not."""
+        copy = self._in_rows(other, node)
+        return copy if next(differing(node.meta["val"], copy.meta["val"]), None) is None else None
+
     def _in_rows(self, operand: fx.Node, reader: fx.Node) -> fx.Node:
         with self.graph.inserting_before(reader):
             copy = called(aten.clone.default, operand, memory_format=torch.contiguous_format)
@@ -142,6 +149,8 @@ class _Removal:
 def _is_undefined(node: fx.Node, undefined: set[fx.Node]) -> bool:
     """Whether what a node computes of undefined gradients is undefined, rather than a number made of zeros."""
     name = _name(node)
+    if name == "add" and any(isinstance(operand, fx.Node) and _is_zero(operand) for operand in _summed(node)):
+        return False  # a formula gave the zeros, as that of x ** 0 does: they are the gradient by another result
     if name in SUMS:
         return all(operand in undefined or _is_zero(operand) for operand in _summed(node))
     return name in LINEAR or is_view(node) or "_backward" in name or bool(name == "masked_fill" and node.args[2] == 0)
@@ -151,7 +160,7 @@ def _summed(node: fx.Node) -> Iterable[object]:
     """The operands of a sum, conditions and indices apart."""
     if _name(node) in ("cat", "stack"):
         return nodes_argument(node, 0)
-    if _name(node) == "where":
+    if _name(node) in ("where", "copy"):
         return node.args[1:]
     values = [arg for arg in node.args if isinstance(arg, fx.Node) and _is_real(arg)]
     return values + [arg for arg in node.args[1:2] if isinstance(arg, (int, float)) and _name(node) in ("add", "sub")]
@@ -163,9 +172,11 @@ def _is_real(node: fx.Node) -> bool:
 
 
 def _is_zero(operand: object) -> bool:
-    """Whether an operand is the number zero, or a tensor made of it."""
+    """Whether an operand is the number zero, or a tensor made of it, or a view of that."""
     if not isinstance(operand, fx.Node):
         return bool(operand == 0)
+    if is_view(operand):
+        return _is_zero(operand.args[0])
     name = _name(operand)
     if name in ("full", "full_like", "new_full", "scalar_tensor"):
         return bool(operand.args[-1] == 0)
