@@ -134,7 +134,7 @@ class _Removal:
             return derive_from_operands(node)
 
     def _placed_as(self, other: fx.Node, node: fx.Node) -> fx.Node | None:
-        """A copy of one summand that lies as the sum does, at the beginning of its memory; None where a copy does not."""
+        """A copy of one summand, if it lies as the sum does, at the beginning of its memory; else None."""
         copy = self._in_rows(other, node)
         return copy if next(differing(node.meta["val"], copy.meta["val"]), None) is None else None
 

@@ -1,7 +1,7 @@
 """`rebased`: the inputs whose writes alone lead gradients from the value after the call to the one before.
 
-    v.mul_(w); v.add_(1)             rebased
-    v.mul_(w); w.add_(v); v.mul_(w)  not: w has gradients that lead to what v was between its writes
+v.mul_(w); v.add_(1)             rebased
+v.mul_(w); w.add_(v); v.mul_(w)  not: w has gradients that lead to what v was between its writes
 """
 
 from __future__ import annotations

@@ -290,3 +290,13 @@ def a_view_that_was_taken_without_gradients_and_nothing_of_the_other() -> Made:
         return view.sin(), w.exp()
 
     return f, (leaf(4), leaf(3)), {}
+
+
+@program(part, modes=TRAIN, scenario=_each_in_turn)
+def zeros_that_a_formula_gives_beside_another() -> Made:
+    """The gradient of a power of 0 is zeros, which follow from no tangent: None is not the same."""
+
+    def f(x: Tensor) -> tuple[Tensor, ...]:
+        return x**0, x * 2, x.sign()
+
+    return f, (leaf(3),), {}
