@@ -22,6 +22,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 from assay.compiler.autograd.forward_lines import lines_of_forward
 from assay.compiler.autograd.partition import viewed
 from assay.compiler.autograd.written_histories import rebased
+from assay.compiler.autograd.zero_sources import noting_zeros
 from assay.compiler.errors import Unexpected, Unsupported
 from assay.compiler.ir.graph.captured import Captured, as_node
 from assay.compiler.ir.graph.roles import CallInput, Freed, Gradient, OutputRole, Program, Shared, Tangent
@@ -48,7 +49,8 @@ def differentiate(captured: Captured) -> Program:
         frees = _mark_held(trace, values)
         chains = tuple(rebased(differentiable, captured.leaves))
         as_given = [trace.node_of(tangent) for tangent in tangents]
-        gradients = _gradients(trace, values, captured.leaves, tangents, through)
+        with noting_zeros(trace.graph, differentiable):
+            gradients = _gradients(trace, values, captured.leaves, tangents, through)
         after = {role: as_node(trace, value) for role, value in captured.returned.items()}
         if after != forward or given != [trace.node_of(argument) for argument in captured.arguments]:
             raise Unsupported("its backward writes an input, or a value that the call returns")

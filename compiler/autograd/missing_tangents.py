@@ -18,6 +18,7 @@ from torch import fx
 from torch._subclasses.fake_tensor import FakeTensor
 
 from assay.compiler.ir.graph.calls import called
+from assay.compiler.ir.graph.constant_zeros import ZEROS_OF, is_zeros
 from assay.compiler.ir.graph.replacement import above_named_offsets, derive_from_operands, differing
 from assay.compiler.ir.graph.roles import Program, Tangent
 from assay.compiler.ir.graph.trace import eliminate_dead_nodes, is_view, module_of
@@ -37,7 +38,6 @@ SUMS = frozenset(
     "diagonal_scatter stack sub where _unsafe_index_put".split()
 )
 """Operators that give zeros where all operands are zeros."""
-ZEROS = frozenset("new_zeros zeros zeros_like".split())
 
 
 def unwritten(backward: Program) -> Program:
@@ -83,6 +83,7 @@ class _Removal:
     graph: fx.Graph
     follows: set[fx.Node]
     undefined: set[fx.Node]
+    missing: Collection[Tangent]
     is_placed: set[fx.Node]
     stale: set[fx.Node] = field(default_factory=set)
 
@@ -90,7 +91,7 @@ class _Removal:
     def of(graph: fx.Graph, inputs: Mapping[fx.Node, object], missing: Collection[Tangent]) -> _Removal:
         tangents = {node for node, role in inputs.items() if isinstance(role, Tangent)}
         undefined = {node for node in tangents if inputs[node] in missing}
-        return _Removal(graph, tangents, undefined, above_named_offsets(graph))
+        return _Removal(graph, tangents, undefined, missing, above_named_offsets(graph))
 
     def run(self) -> set[fx.Node]:
         """Takes what is undefined out of sums; returns the nodes that are undefined."""
@@ -105,6 +106,9 @@ class _Removal:
         operands = [operand for operand in node.all_input_nodes if operand in self.follows]
         missed = [operand for operand in operands if operand in self.undefined]
         if not operands:
+            if ZEROS_OF in node.meta and self.missing and node.meta[ZEROS_OF] <= {*self.missing}:
+                self.follows.add(node)
+                self.undefined.add(node)
             return
         self.follows.add(node)
         if len(missed) == len(operands) and _is_undefined(node, self.undefined):
@@ -149,7 +153,8 @@ class _Removal:
 def _is_undefined(node: fx.Node, undefined: set[fx.Node]) -> bool:
     """Whether what a node computes of undefined gradients is undefined, rather than a number made of zeros."""
     name = _name(node)
-    if name == "add" and any(isinstance(operand, fx.Node) and _is_zero(operand) for operand in _summed(node)):
+    given = [operand for operand in _summed(node) if isinstance(operand, fx.Node) and operand not in undefined]
+    if name == "add" and any(map(_is_zero, given)):
         return False  # a formula gave the zeros, as that of x ** 0 does: they are the gradient by another result
     if name in SUMS:
         return all(operand in undefined or _is_zero(operand) for operand in _summed(node))
@@ -177,10 +182,7 @@ def _is_zero(operand: object) -> bool:
         return bool(operand == 0)
     if is_view(operand):
         return _is_zero(operand.args[0])
-    name = _name(operand)
-    if name in ("full", "full_like", "new_full", "scalar_tensor"):
-        return bool(operand.args[-1] == 0)
-    return name in ZEROS
+    return is_zeros(operand)
 
 
 def _other_summand(node: fx.Node, missing: list[fx.Node]) -> fx.Node | None:
