@@ -37,7 +37,7 @@ def _is_chain(value: torch.Tensor, leaf: torch.Tensor) -> bool:
     node, readers = value.grad_fn, Counter(_reads(value.grad_fn))
     while node is not None and node.next_functions:
         node = node.next_functions[0][0]
-        if readers[node] != 1:
+        if node is None or readers[node] != 1:
             return False
     return getattr(node, "variable", None) is leaf
 
