@@ -78,6 +78,11 @@ def _at(n: int, *shape: int) -> Tensor:
     return torch.full(shape, n, dtype=torch.int64)
 
 
+def _of_one_number(x: Tensor, n: int) -> Tensor:
+    """The tensor, from an operator for which Dynamo compiles a program for the very number."""
+    return x.nan_to_num(posinf=n)
+
+
 POSITIONS: dict[str, Function] = {
     "correction of a variance": lambda x, n: x.var(0, correction=n),
     "correction of a deviation": lambda x, n: (x * 2).std(1, correction=n, keepdim=True),
@@ -98,6 +103,12 @@ POSITIONS: dict[str, Function] = {
     "slice beside a slice": lambda x, n: x[n:, :n] * 2,
     "slice of a slice": lambda x, n: x[1:][n:] * 2,
     "slice, as it is": lambda x, n: x[n:],
+    "slice from a difference": lambda x, n: x[x.shape[0] - n :] * 2,
+    "slice until a product": lambda x, n: x[: n * 2] * 2,
+    "slice from a difference, of one number": lambda x, n: x[x.shape[0] - n :] * _of_one_number(x, n)[:1],
+    "slice until a sum, of one number": lambda x, n: x[: n + 1] * _of_one_number(x, n)[:1],
+    "comparison with a product, of one number": lambda x, n: (x == n * 2) * _of_one_number(x, n),
+    "clamp at a product, of one number": lambda x, n: x.clamp(max=n * 2) * _of_one_number(x, n),
     "slice by steps": lambda x, n: x[::n] * 2,
     "slice from, by steps": lambda x, n: x[n::2] * 2,
     "write select": _written(_set_select),

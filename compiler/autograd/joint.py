@@ -21,6 +21,8 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from assay.compiler.autograd.forward_lines import lines_of_forward
 from assay.compiler.autograd.partition import viewed
+from assay.compiler.autograd.written_histories import rebased
+from assay.compiler.autograd.zero_sources import noting_zeros
 from assay.compiler.errors import Unexpected, Unsupported
 from assay.compiler.ir.graph.captured import Captured, as_node
 from assay.compiler.ir.graph.roles import CallInput, Freed, Gradient, OutputRole, Program, Shared, Tangent
@@ -45,8 +47,10 @@ def differentiate(captured: Captured) -> Program:
         tangents = [record_tangent(trace, index, value) for index, value in enumerate(values)]
         through = _reached(differentiable, captured.leaves)
         frees = _mark_held(trace, values)
+        chains = tuple(rebased(differentiable, captured.leaves))
         as_given = [trace.node_of(tangent) for tangent in tangents]
-        gradients = _gradients(trace, values, captured.leaves, tangents, through)
+        with noting_zeros(trace.graph, differentiable):
+            gradients = _gradients(trace, values, captured.leaves, tangents, through)
         after = {role: as_node(trace, value) for role, value in captured.returned.items()}
         if after != forward or given != [trace.node_of(argument) for argument in captured.arguments]:
             raise Unsupported("its backward writes an input, or a value that the call returns")
@@ -57,7 +61,7 @@ def differentiate(captured: Captured) -> Program:
         signature,
         inputs=(*signature.inputs, *(Tangent(role) for role in roles)),
         outputs=(*signature.outputs, *gradients),
-        effects=(*signature.effects, *frees),
+        effects=(*signature.effects, *frees, *chains),
     )
     return Program(trace.finish([*forward.values(), *gradients.values()]), joint)
 

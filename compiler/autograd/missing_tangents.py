@@ -18,6 +18,7 @@ from torch import fx
 from torch._subclasses.fake_tensor import FakeTensor
 
 from assay.compiler.ir.graph.calls import called
+from assay.compiler.ir.graph.constant_zeros import ZEROS_OF, is_zeros
 from assay.compiler.ir.graph.replacement import above_named_offsets, derive_from_operands, differing
 from assay.compiler.ir.graph.roles import Program, Tangent
 from assay.compiler.ir.graph.trace import eliminate_dead_nodes, is_view, module_of
@@ -28,16 +29,15 @@ aten = torch.ops.aten
 
 LINEAR = frozenset(
     "_fft_c2c _fft_c2r _fft_r2c _to_copy _unsafe_view bmm clone cumsum div flip gather getitem index index_select "
-    "mean mm mul neg repeat roll sum tril triu".split()
+    "mean mm mul neg new_empty new_empty_strided new_zeros repeat roll sum tril triu zeros_like".split()
 )
-"""Operators that give zeros where the one operand that follows from a gradient is zeros. Views are, too, and every
-operator that is named after what it is the backward of."""
+"""Operators that give zeros, or memory to be written, where the one operand that follows from a gradient is zeros.
+Views are, too, and every operator that is named after what it is the backward of."""
 SUMS = frozenset(
     "add cat copy index_add index_put scatter_add select_scatter slice_scatter as_strided_scatter "
     "diagonal_scatter stack sub where _unsafe_index_put".split()
 )
 """Operators that give zeros where all operands are zeros."""
-ZEROS = frozenset("new_zeros zeros zeros_like".split())
 
 
 def unwritten(backward: Program) -> Program:
@@ -83,6 +83,7 @@ class _Removal:
     graph: fx.Graph
     follows: set[fx.Node]
     undefined: set[fx.Node]
+    missing: Collection[Tangent]
     is_placed: set[fx.Node]
     stale: set[fx.Node] = field(default_factory=set)
 
@@ -90,7 +91,7 @@ class _Removal:
     def of(graph: fx.Graph, inputs: Mapping[fx.Node, object], missing: Collection[Tangent]) -> _Removal:
         tangents = {node for node, role in inputs.items() if isinstance(role, Tangent)}
         undefined = {node for node in tangents if inputs[node] in missing}
-        return _Removal(graph, tangents, undefined, above_named_offsets(graph))
+        return _Removal(graph, tangents, undefined, missing, above_named_offsets(graph))
 
     def run(self) -> set[fx.Node]:
         """Takes what is undefined out of sums; returns the nodes that are undefined."""
@@ -105,6 +106,9 @@ class _Removal:
         operands = [operand for operand in node.all_input_nodes if operand in self.follows]
         missed = [operand for operand in operands if operand in self.undefined]
         if not operands:
+            if ZEROS_OF in node.meta and self.missing and node.meta[ZEROS_OF] <= {*self.missing}:
+                self.follows.add(node)
+                self.undefined.add(node)
             return
         self.follows.add(node)
         if len(missed) == len(operands) and _is_undefined(node, self.undefined):
@@ -113,7 +117,9 @@ class _Removal:
             self._do_without(node, missed)
 
     def _do_without(self, node: fx.Node, missed: list[fx.Node]) -> None:
-        other = None if node in self.is_placed else _other_summand(node, missed)
+        other = _other_summand(node, missed)
+        if other is not None and node in self.is_placed:
+            other = self._placed_as(other, node)
         if other is None:
             _define(self.graph, node, missed)
             return
@@ -131,6 +137,11 @@ class _Removal:
                     node.replace_input_with(operand, self._in_rows(operand, node))
             return derive_from_operands(node)
 
+    def _placed_as(self, other: fx.Node, node: fx.Node) -> fx.Node | None:
+        """A copy of one summand, if it lies as the sum does, at the beginning of its memory; else None."""
+        copy = self._in_rows(other, node)
+        return copy if next(differing(node.meta["val"], copy.meta["val"]), None) is None else None
+
     def _in_rows(self, operand: fx.Node, reader: fx.Node) -> fx.Node:
         with self.graph.inserting_before(reader):
             copy = called(aten.clone.default, operand, memory_format=torch.contiguous_format)
@@ -142,6 +153,9 @@ class _Removal:
 def _is_undefined(node: fx.Node, undefined: set[fx.Node]) -> bool:
     """Whether what a node computes of undefined gradients is undefined, rather than a number made of zeros."""
     name = _name(node)
+    given = [operand for operand in _summed(node) if isinstance(operand, fx.Node) and operand not in undefined]
+    if name == "add" and any(map(_is_zero, given)):
+        return False  # a formula gave the zeros, as that of x ** 0 does: they are the gradient by another result
     if name in SUMS:
         return all(operand in undefined or _is_zero(operand) for operand in _summed(node))
     return name in LINEAR or is_view(node) or "_backward" in name or bool(name == "masked_fill" and node.args[2] == 0)
@@ -151,7 +165,7 @@ def _summed(node: fx.Node) -> Iterable[object]:
     """The operands of a sum, conditions and indices apart."""
     if _name(node) in ("cat", "stack"):
         return nodes_argument(node, 0)
-    if _name(node) == "where":
+    if _name(node) in ("where", "copy"):
         return node.args[1:]
     values = [arg for arg in node.args if isinstance(arg, fx.Node) and _is_real(arg)]
     return values + [arg for arg in node.args[1:2] if isinstance(arg, (int, float)) and _name(node) in ("add", "sub")]
@@ -163,13 +177,12 @@ def _is_real(node: fx.Node) -> bool:
 
 
 def _is_zero(operand: object) -> bool:
-    """Whether an operand is the number zero, or a tensor made of it."""
+    """Whether an operand is the number zero, or a tensor made of it, or a view of that."""
     if not isinstance(operand, fx.Node):
         return bool(operand == 0)
-    name = _name(operand)
-    if name in ("full", "full_like", "new_full", "scalar_tensor"):
-        return bool(operand.args[-1] == 0)
-    return name in ZEROS
+    if is_view(operand):
+        return _is_zero(operand.args[0])
+    return is_zeros(operand)
 
 
 def _other_summand(node: fx.Node, missing: list[fx.Node]) -> fx.Node | None:

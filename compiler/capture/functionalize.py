@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 
@@ -322,7 +322,7 @@ def _sign(
     ]
     made = aliases.results(results)
     effects += [*aliases.layouts(), *_inference(aliases, results)]
-    returned: dict[OutputRole, Returned] = {**_writes(trace, bound, mutations), **aliases.returned}
+    returned: dict[OutputRole, Returned] = {**_writes(trace, bound, bases, mutations), **aliases.returned}
     seen = {role for role, value in returned.items() if isinstance(role, Mutation) and isinstance(value, torch.Tensor)}
     differentiable = frozenset(aliases.differentiable | seen)
     if differentiable:
@@ -404,7 +404,9 @@ def _owners(
         node = trace.node_of(one.argument)
         if owners.setdefault(node, one.role) != one.role:
             raise Unsupported("the program writes the very value of an input to another")
+    for one in bound:
         if one.is_shared:
+            node = trace.node_of(one.argument)
             base = next(base for base in bases if one.role in base.of)
             root = node_argument(node, 0) if node.target is torch.ops.aten.as_strided.default else node
             owners.setdefault(root, base)
@@ -460,12 +462,33 @@ def _inference(aliases: Aliases, results: list[object]) -> list[Effect]:
     return [Inference()]
 
 
-def _writes(trace: Trace, bound: list[Bound], mutations: dict[CallInput, Mutation]) -> dict[OutputRole, Returned]:
+def _written_as_one(
+    base: Shared, roots: Mapping[CallInput, torch.Tensor], mutations: Mapping[CallInput, Mutation]
+) -> list[Mutation]:
+    """The writes of inputs that share memory, where the whole of it is written back: autograd saw all of them.
+
+    Eager's gradient of the base is changed where a view was written alone. Gradients by each view, added up, would
+    have zeros beside it.
+    """
+    written = [mutations[member] for member in base.of if member in mutations]
+    root = roots[base.of[0]]
+    is_on_tape = base.extent is None and root.requires_grad and not root.is_leaf
+    return written if is_on_tape and all(mutation.kind == "seen" for mutation in written) else []
+
+
+def _writes(
+    trace: Trace, bound: list[Bound], bases: Iterable[Shared], mutations: dict[CallInput, Mutation]
+) -> dict[OutputRole, Returned]:
     """The values to write back: on the tape where autograd saw the write, as plain nodes elsewhere."""
     writes: dict[OutputRole, Returned] = {}
+    roots = {one.role: one.root for one in bound}
+    whole = {base: written for base in bases if (written := _written_as_one(base, roots, mutations))}
+    for base, written in whole.items():
+        writes[Mutation(base, "seen", sum(mutation.writes for mutation in written))] = roots[base.of[0]]
+    members = {mutation.of for written in whole.values() for mutation in written}
     for one in bound:
         mutation = mutations.get(one.role)
-        if mutation is not None:
+        if mutation is not None and one.role not in members:
             on_tape = mutation.kind == "seen" and one.argument.requires_grad and not one.argument.is_leaf
             if on_tape and one.is_shared and not one.required_grad:
                 raise Unsupported("inputs that overlap begin to require grad by a write")

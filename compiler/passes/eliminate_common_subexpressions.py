@@ -13,6 +13,7 @@ from collections.abc import Hashable, Iterator
 import torch
 from torch import fx
 
+from assay.compiler.ir.graph.constant_zeros import ZEROS_OF
 from assay.compiler.ir.graph.replacement import replace_node
 from assay.compiler.ir.graph.roles import Program
 from assay.compiler.ir.graph.trace import has_effect, producer
@@ -54,7 +55,7 @@ ALIASES = (torch.ops.aten._unsafe_view.default,)
 
 def _key(node: fx.Node) -> Hashable | None:
     """What makes two calls equal, or None for arguments that cannot be compared."""
-    key = (node.target, _freeze(node.args), _freeze(node.kwargs))
+    key = (node.target, _freeze(node.args), _freeze(node.kwargs), node.meta.get(ZEROS_OF))
     try:
         hash(key)
     except TypeError:

@@ -31,6 +31,7 @@ from assay.compiler.ir.graph.roles import (
     Mutation,
     OutputRole,
     Program,
+    Shared,
     Size,
     View,
     Written,
@@ -141,6 +142,8 @@ class _Writer:
 
     def _choose_chain(self, role: Mutation, end: fx.Node) -> None:
         """Chooses the writes from an input to what it holds after the call, if all can be made in it."""
+        if isinstance(role.of, Shared):  # autograd records it
+            return
         chain: list[Write] = []
         node, is_provable = end, True
         while whole_of(node) not in self.roles:

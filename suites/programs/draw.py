@@ -23,7 +23,7 @@ from assay.suites.programs.choices import Choices
 from assay.suites.programs.definitions import DEFINITIONS
 from assay.suites.programs.numbers import CALLS, REFUSED, TRIES, draw_call, draw_numbers
 from assay.suites.programs.operations import FAMILIES, NUMBERED
-from assay.suites.programs.pen import Drawn, NoOperand, Pen
+from assay.suites.programs.pen import Drawn, NoOperand, Pen, has_fractions
 from assay.suites.programs.program import Line, Number, Program, Storage
 
 NUMELS = ((1, 0), (2, 1), (2, 7), (3, 8), (2, 9), (2, 12), (2, 15), (3, 16), (2, 17), (3, 24), (2, 35), (1, 48))
@@ -378,16 +378,27 @@ def _versions(draft: _Draft, line: Line) -> list[int]:
 
 
 def _is_undefined(draft: _Draft, line: Line, versions: list[int]) -> bool:
-    """Whether a line may have written to elements that share memory with each other.
+    """Whether a line may have written to elements that share memory with each other, or numbers that are read as bits.
 
-    Eager allows that where it does not see it. The result then depends on the order of its loops.
+    Eager allows the first where it does not see it. The result then depends on the order of its loops. Of a computed
+    number the last bit depends on who computes it.
     """
     written = [
         draft.live[name]
         for name, before, after in zip(line.args, versions, _versions(draft, line), strict=True)
         if after > before
     ]
-    return any(layout_of(tensor) == "overlapping" for tensor in written)
+    return any(layout_of(tensor) == "overlapping" or _is_read_as_bits(draft, tensor) for tensor in written)
+
+
+def _is_read_as_bits(draft: _Draft, tensor: Tensor) -> bool:
+    """Whether a live tensor of whole numbers shows the memory of one with fractions."""
+    others = (other for other in draft.live.values() if not has_fractions(other))
+    return has_fractions(tensor) and any(_storage(other) == _storage(tensor) for other in others)
+
+
+def _storage(tensor: Tensor) -> int:
+    return tensor.untyped_storage()._cdata
 
 
 def _forget(draft: _Draft, line: Line) -> None:

@@ -290,3 +290,23 @@ def a_view_that_was_taken_without_gradients_and_nothing_of_the_other() -> Made:
         return view.sin(), w.exp()
 
     return f, (leaf(4), leaf(3)), {}
+
+
+@program(part, modes=TRAIN, scenario=_each_in_turn)
+def zeros_that_a_formula_gives_beside_another() -> Made:
+    """The gradient of a power of 0 is zeros, which follow from no tangent: None is not the same."""
+
+    def f(x: Tensor) -> tuple[Tensor, ...]:
+        return x**0, x * 2, x.sign()
+
+    return f, (leaf(3),), {}
+
+
+@program(part, modes=TRAIN, scenario=_each_in_turn)
+def signed_zeros_beside_the_zeros_of_a_result_that_is_not_used() -> Made:
+    """Eager adds no zeros by a rounding that gets no gradient: -0.0 stays -0.0."""
+
+    def f(x: Tensor) -> tuple[Tensor, ...]:
+        return x.floor(), x * -0.0, x.view(2, 2).round().flip(0), x[1:] * 2
+
+    return f, (leaf(4),), {}

@@ -17,6 +17,7 @@ tensor(n) of a number n that varies             ->     full((), n): torch would 
 msort(x, out=y)                                 ->     sort(x, 0, out=(y, indices)), whose indices have their size
 _scaled_mm(x, y, out=z)                         ->     with the dtype of z, in which the kernel multiplies
 x[:, 1:] of sizes that are symbols              ->     without whole slices (`whole_slices.py`)
+numbers that are known and beyond 64 bits       ->     as Python's (`far_numbers.py`)
 
 Dropout of nothing and of everything is as eager has it, while torch's kernel for recordings copies and draws. The
 batch norm of cuDNN is one call, and writes its running statistics unsaid. Ours is sums and arithmetic, with which
@@ -39,6 +40,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 
 from assay.compiler.capture.decompositions.batch_norm import without_cudnn
+from assay.compiler.capture.user_code.far_numbers import with_far_numbers
 from assay.compiler.capture.user_code.whole_slices import indexed
 from assay.compiler.errors import Unsupported
 from assay.compiler.ir.tensors.layout.strides import SYMBOLIC, is_known, rows_of
@@ -70,6 +72,7 @@ class UserCalls(TorchFunctionMode):
         self, func: Callable[..., Any], types: Sequence[type], args: Sequence[Any] = (),
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:  # fmt: skip
+        args, kwargs = with_far_numbers(tuple(args), kwargs or {})
         if func in (F.dropout, torch.dropout):
             value, share, train, in_place = _arguments(*args, **kwargs or {})
             if 0 <= share <= 1 and (share == 0 or not train or _is_empty(value)):

@@ -23,6 +23,7 @@ from assay.compiler.codegen.call.graph_run import emit_run
 from assay.compiler.codegen.call.prologue import ANOMALY, AmbientNeeds, emit_head, scatters_by_strides
 from assay.compiler.codegen.call.replay import emit_made_again, is_made_again
 from assay.compiler.codegen.call.source import Source
+from assay.compiler.codegen.call.written_views import emit_parts
 from assay.compiler.ir.graph.roles import InputRole, Program, Saved
 from assay.compiler.runtime.call import apply_of, in_anomaly_mode, in_transform, untraced, without_history
 from assay.compiler.runtime.higher_order import Roots
@@ -65,6 +66,7 @@ def emit_differentiable_call(
     if apart:
         given = [f"args[{i}]{'.detach()' * (role in apart)}" for i, role in enumerate(signature.inputs)]
         source.line(1, f"args = [{', '.join(given)}]")
+    emit_parts(source, forward, backward)
     apply = f"(Graph.apply if {source.bind('in_transform', in_transform)}() else quick_apply)"
     run = Source(namespace=source.namespace)
     emit_run(run, None, visible, f"{apply}({'written, ' if checked else ''}*args)", around, "_" * roots.is_anchored)

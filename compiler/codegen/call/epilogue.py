@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import torch
 
-from assay.compiler.codegen.call.source import Source, name_of, name_of_result
+from assay.compiler.codegen.call.source import Source, name_of, name_of_kept, name_of_result
 from assay.compiler.codegen.call.versions import emit_bumps
 from assay.compiler.codegen.call.views import emit_result, emit_view, is_ahead, is_behind, step_text
 from assay.compiler.ir.graph.roles import (
@@ -19,6 +19,7 @@ from assay.compiler.ir.graph.roles import (
     Mutation,
     Restride,
     Same,
+    Shared,
     Signature,
     Size,
     View,
@@ -27,7 +28,7 @@ from assay.compiler.ir.graph.roles import (
 from assay.compiler.runtime.call import bump_version, leaf_grad_off, overwrite, write_back
 
 
-def emit_epilogue(source: Source, signature: Signature, checked: Sequence[CallInput] = ()) -> None:
+def emit_epilogue(source: Source, signature: Signature, checked: Sequence[CallInput | Shared] = ()) -> None:
     results = dict(enumerate(signature.results))
     names: dict[int, str] = {}
     for index, result in results.items():
@@ -41,7 +42,8 @@ def emit_epilogue(source: Source, signature: Signature, checked: Sequence[CallIn
         _emit_effect(source, effect)
     _emit_writes(source, signature)
     for of in checked:
-        source.line(1, f"written.append((keep_{of.index}.detach(), keep_{of.index}._version))")
+        kept = name_of_kept(of)
+        source.line(1, f"written.append(({kept}.detach(), {kept}._version))")
     for index in sorted(results.keys() - names.keys(), key=lambda index: _depth(signature, index)):
         names[index] = emit_result(source, index, results[index], names)
     for effect in signature.effects:
@@ -83,7 +85,7 @@ def _emit_writes(source: Source, signature: Signature) -> None:
         if len(alike) < 2:
             continue
         times = (0 if kind == "hidden" else role.writes for role in alike)
-        texts = ((f"keep_{r.of.index}", name_of(r), str(count)) for r, count in zip(alike, times, strict=True))
+        texts = ((name_of_kept(r.of), name_of(r), str(count)) for r, count in zip(alike, times, strict=True))
         arguments = ", ".join(f"({', '.join(parts)})" for parts in zip(*texts, strict=True))
         source.line(1, f"{guard}{source.bind('write_back', write_back)}({arguments})")
         together.update(alike)
@@ -100,7 +102,7 @@ def _is_unrecorded(role: Mutation, signature: Signature) -> bool:
 
 
 def _emit_write(source: Source, role: Mutation) -> None:
-    kept, new = f"keep_{role.of.index}", name_of(role)
+    kept, new = name_of_kept(role.of), name_of(role)
     if role.kind == "hidden":
         source.line(1, f"{kept}.data.copy_({new})")
         return

@@ -15,6 +15,7 @@ from assay.compiler.ir.graph.roles import (
     Begins,
     Buffer,
     Bump,
+    CallInput,
     Detach,
     Input,
     InputRole,
@@ -41,6 +42,7 @@ from assay.compiler.runtime.call import (
 )
 from assay.compiler.runtime.expected_inputs import ExpectedInputs
 from assay.compiler.runtime.expected_wrappers import ExpectedWrapper
+from assay.compiler.runtime.written_views import is_watched
 
 WATCHED = "the gradient of an input that it writes is kept or has a hook"
 INFERENCE = "it writes an inference tensor outside of inference mode"
@@ -82,7 +84,7 @@ class AmbientNeeds:
 
 def written_positions(signature: Signature) -> tuple[int, ...]:
     """The positions of the inputs that a call writes or changes."""
-    written = {role.of.index for role in signature.outputs if isinstance(role, Mutation)}
+    written = {of.index for role in signature.outputs if isinstance(role, Mutation) for of in _inputs_of(role.of)}
     return tuple(sorted(written | {e.of.index for e in signature.effects if isinstance(e, (Restride, Written))}))
 
 
@@ -141,7 +143,8 @@ def _emit_tests(source: Source, program: Program, needs: AmbientNeeds) -> None:
         given = "".join(f"args[{position}], " for position in needs.frozen)
         test = f"True in map({source.bind('requires_grad', requires_grad)}, ({given}))"
         source.line(1, f"if {test}: return elsewhere(args)")
-    written = {role.of for role in (*signature.outputs, *signature.effects) if isinstance(role, Mutation | Written)}
+    roles = (role for role in (*signature.outputs, *signature.effects) if isinstance(role, Mutation | Written))
+    written = {of for role in roles for of in _inputs_of(role.of)}
     # neither what an input is nor the mode of a call is among Dynamo's guards, and it compiles outside of that mode
     is_on = f" and not {source.bind('in_inference', torch.is_inference_mode_enabled)}()"
     positions = sorted(r.index for r in written if isinstance(r, UserInput) or r.index in needs.inference)
@@ -151,9 +154,9 @@ def _emit_tests(source: Source, program: Program, needs: AmbientNeeds) -> None:
         tests = [f"True in map({source.bind('is_inference', torch.Tensor.is_inference)}, ({given}))"]
     for test in tests:
         source.line(1, f"if {test}{is_on}: return eager(args, {INFERENCE!r})")
-    for index in sorted({role.of.index for role in signature.differentiable if isinstance(role, Mutation)}):
-        watched = f"args[{index}].retains_grad or args[{index}]._backward_hooks"
-        source.line(1, f"if {watched}: return eager(args, {WATCHED!r})")
+    seen = (of for role in signature.differentiable if isinstance(role, Mutation) for of in _inputs_of(role.of))
+    for index in sorted(of.index for of in seen):
+        source.line(1, f"if {source.bind('is_watched', is_watched)}(args[{index}]): return eager(args, {WATCHED!r})")
 
 
 def _emit_facts(source: Source, program: Program, positions: tuple[int, ...]) -> None:
@@ -192,6 +195,11 @@ def _emit_overlap(source: Source, program: Program) -> None:
         alias = source.bind("is_alias", is_alias)
         test = f"({' or '.join(f'{alias}(args[{p}], args[{q}])' for p, q in pairs)}) and {test}"
     source.line(1, f"if {test}: return elsewhere(args)")
+
+
+def _inputs_of(of: CallInput | Shared) -> tuple[CallInput, ...]:
+    """An input, or all those that share memory."""
+    return of.of if isinstance(of, Shared) else (of,)
 
 
 def _begins_elsewhere(effect: Begins) -> str:

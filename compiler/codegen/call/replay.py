@@ -17,13 +17,13 @@ import torch
 from torch import fx
 
 from assay.compiler.codegen.call.source import Source
-from assay.compiler.ir.graph.roles import Begins, Freed, Layout, Mutation, Program
+from assay.compiler.ir.graph.roles import Begins, Freed, Layout, Mutation, Program, Rebased
 from assay.compiler.ir.loops.failures import FAILURES
 from assay.compiler.ir.tensors.layout.strides import SYMBOLIC
 from assay.compiler.ir.tensors.value_checks import MAY_REFUSE
 
 RAISED = "its graph raised an error where eager does not"
-UNSEEN = (Begins, Freed, Layout)
+UNSEEN = (Begins, Freed, Layout, Rebased)
 """Effects that happen behind the graph, or ask for nothing."""
 ERRORS = tuple(dict.fromkeys(error for error, _ in FAILURES.values()))
 

@@ -42,7 +42,7 @@ def keep_writes(program: Program) -> Program:
         _add_write(program.module.graph, places[role.of], node)
     left = {role: node for role, node in pairs.items() if role not in kept}
     set_returned(program.module, list(left.values()))
-    effects = tuple(Written(role.of, role.writes - 1) for role in kept)
+    effects = tuple(Written(role.of, role.writes - 1) for role in kept if not isinstance(role.of, Shared))
     signature = replace(program.signature, outputs=tuple(left), effects=(*program.signature.effects, *effects))
     return Program(program.module, signature)
 
@@ -65,7 +65,9 @@ def _may_be_kept(program: Program, role: Mutation, value: fx.Node) -> bool:
     signature = program.signature
     if role.kind == "hidden" or role in signature.differentiable or program.is_backward or has_wrappers(program):
         return False
-    if any(isinstance(one, Shared) for one in signature.inputs) or _is_looked_at_early(signature, role.of):
+    if isinstance(role.of, Shared) or any(isinstance(one, Shared) for one in signature.inputs):
+        return False
+    if _is_looked_at_early(signature, role.of):
         return False
     places = dict(zip(program.placeholders, signature.inputs, strict=True))
     read = {places.get(viewed(node)) for node in program.returned if isinstance(node, fx.Node)}

@@ -9,7 +9,7 @@
     Result     := the role that returns it | Same(index) | Input(of) | View(of, how, ...) | Constant(value)
     Effect     := Restride(of, how) | Detach(of) | Bump(of, by, less) | Written(of, by) | GradMode(enabled)
                 | Inference() | Layout(of, strides, offset) | Warned(message, category, filename, line)
-                | Begins(of, offset, divisor)
+                | Begins(of, offset, divisor) | Freed() | Rebased(of)
 
 The calling convention, the write-back of mutations, the replay of aliases, the saved tensors and the gradients
 are all read off the signature; nothing counts offsets. The index of a call input is its position in the call.
@@ -113,10 +113,11 @@ class Mutation:
     """The value that input `of` has after the call, which was written in place `writes` times.
 
     `seen`: autograd saw the writes; `no_grad`: they were made where gradients are off; `hidden`: through `.data`,
-    which leaves the version counter alone.
+    which leaves the version counter alone. The memory that inputs share has one value for all of them, if autograd saw
+    all writes.
     """
 
-    of: CallInput
+    of: CallInput | Shared
     kind: Literal["seen", "no_grad", "hidden"]
     writes: int
 
@@ -268,6 +269,14 @@ class Freed:
 
 
 @dataclass(frozen=True, slots=True)
+class Rebased:
+    """Gradients lead from the value of an input after its writes to the one before by these writes alone. Of a view,
+    they then lead to its base and to nothing that made the view of it."""
+
+    of: CallInput
+
+
+@dataclass(frozen=True, slots=True)
 class Begins:
     """The call is for an input that begins so many elements behind its storage; with a `divisor`, for one that begins
     so many behind a multiple of that."""
@@ -282,7 +291,9 @@ class Begins:
         return (begins if self.divisor is None else begins % self.divisor) == self.offset
 
 
-Effect: TypeAlias = Restride | Detach | Bump | Written | GradMode | Inference | Layout | Warned | Begins | Freed
+Effect: TypeAlias = (
+    Restride | Detach | Bump | Written | GradMode | Inference | Layout | Warned | Begins | Freed | Rebased
+)
 CallInput: TypeAlias = UserInput | Parameter | Buffer
 InputRole: TypeAlias = CallInput | Shared | Tangent | Saved | Token | Seed | Inner
 OutputRole: TypeAlias = UserOutput | Mutation | Base | Size | Gradient | Saved | Token | Inner

@@ -151,6 +151,13 @@ def test_writes_over_themselves_are_undefined() -> None:
     assert is_defined(small(line("{0}.add(1)", "a", to="v0"), view="{0}.as_strided((3, 3), (1, 1))"))
 
 
+def test_numbers_that_are_read_as_bits_are_not_computed() -> None:
+    bits = line("{0}.view(torch.int32)", "a", to="v0")
+    assert is_defined(small(bits, line("{0}.exp()", "a", to="v1"), line("{0}.add_(1)", "v0")))
+    assert not is_defined(small(bits, line("{0}.exp_()", "a")))
+    assert not is_defined(small(bits, line("torch.exp({0}, out={1})", "a", "a")))
+
+
 def test_layouts_are_named() -> None:
     base = torch.arange(24.0)
     assert layout_of(base) == "contiguous"

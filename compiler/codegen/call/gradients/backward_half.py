@@ -17,6 +17,7 @@ from assay.compiler.codegen.call.gradients.forward_half import (
 )
 from assay.compiler.codegen.call.prologue import AmbientNeeds
 from assay.compiler.codegen.call.source import Source, is_tensor, name_of, name_of_argument
+from assay.compiler.codegen.call.written_views import emit_notes
 from assay.compiler.ir.graph.roles import Gradient, GraphCall, InputRole, OutputRole, Program, Saved, Tangent
 from assay.compiler.ir.graph.wrapper_nodes import is_given, parts_of
 from assay.compiler.ir.tensors.layout.strides import has_symbols
@@ -52,6 +53,7 @@ def emit_backward_half(source: Source, forward: Program, backward: Program, need
     casting, plainly = source.bind("in_autocast", in_autocast), source.bind("without_autocast", without_autocast)
     source.line(2, f"if {casting}(): return {plainly}(Graph.backward, {', '.join(['ctx', *arguments])})")
     source.line(2, f"if {asked}: return {again}")
+    emit_notes(source, forward, backward)
     if names:
         batched = [f"{source.bind('in_batch', in_batch)}()"]
         batched += [f"{source.bind('is_batch', is_batch)}({name})" for name in names if _is_elsewhere(backward)]

@@ -131,7 +131,7 @@ def _saved_unchecked(forward: Program) -> set[str]:
             and UNCHECKED in node.meta}  # fmt: skip
 
 
-def saved_as_written(forward: Program) -> list[CallInput]:
+def saved_as_written(forward: Program) -> list[CallInput | Shared]:
     """The inputs whose value after their writes backward needs: it is the caller's tensor that eager would have saved.
 
     What the graph saves is a value of its own, so a later write to that tensor has to be noticed by its version.
@@ -200,7 +200,7 @@ def saved_noted(forward: Program) -> list[int]:
     ]
 
 
-def roots_that_are_written(forward: Program, of: CallInput) -> set[torch.fx.Node | int | None]:
+def roots_that_are_written(forward: Program, of: CallInput | Shared) -> set[torch.fx.Node | int | None]:
     """What holds the value of an input after its writes."""
     pairs = zip(forward.signature.outputs, forward.returned, strict=True)
     return next(_roots_inside(node) for role, node in pairs if isinstance(role, Mutation) and role.of == of)
