@@ -74,8 +74,7 @@ def build(
     load_kernels: LoadKernels = load_kernels,
     choose: Choose | None = None,
 ) -> Host:
-    """A functional graph as one host function over generated kernels and calls to ATen. `choose` says which products of
-    matrices are kernels of ours; without it that is measured, where the options ask for that."""
+    """A functional graph as one host function over kernels and ATen. `choose`: products of ours; else it is measured."""
     schedule = schedule_of(program, options, journal, choose)
     with journal.stage("emit"):
         source = emit(schedule)
