@@ -1,17 +1,25 @@
 """How far each number may be from a centre, by what eager itself is off at numbers of like magnitude.
 
 This is the bound of rule 3 of harness/judge/tolerance.py.
+
+`FACTOR` times eager's largest error leaves room for a backend of `TWICE` eager's error. Let errors be normal, of like
+size in an envelope, which has the 65 elements of `RUNS` runs. Of `n` elements, the largest error grows as `sqrt(ln n)`.
+The integral over both distributions tells how many are beyond a factor. Of `MANY` elements, one is beyond `FACTOR` in
+one tensor of several thousand. For that share to stay the same, the square of the factor has to grow by 1 with `ln n`.
+So it does, up to `MOST`. A test has the integral.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
-FACTOR = 4.0
+FACTOR, MOST = 4.0, 5.0
+TWICE, RUNS, MANY = 2.0, 13, 100_000
 ULPS = 4.0
 LIKE = 64
 """So many elements of like magnitude make an envelope, and so many a tensor that has an rms."""
@@ -39,6 +47,11 @@ class Precision:
         return ULPS * (self.epsilon * magnitude + self.smallest)
 
 
+def factor_of(numel: int) -> float:
+    """How many times eager's error an element may be off in a tensor of so many."""
+    return min(MOST, math.sqrt(FACTOR**2 + math.log(max(numel, MANY) / MANY)))
+
+
 def bound_of(centre: Tensor, errors: Sequence[Tensor], precision: Precision) -> Tensor:
     """How far each element may be from the centre, by rule 3, where eager's runs have these errors."""
     return Bounds(centre, precision).of(errors)
@@ -50,11 +63,17 @@ class Bounds:
 
     centre: Tensor
     precision: Precision
+    numel: int = 0
+    """How many elements the tensor has, if the centre has only some of them."""
     _order: tuple[Tensor, Tensor] | None = field(default=None, init=False)
+
+    @property
+    def factor(self) -> float:
+        return factor_of(self.numel or self.centre.numel())
 
     def of(self, errors: Sequence[Tensor]) -> Tensor:
         """How far each element may be from the centre, where runs have these errors."""
-        return FACTOR * self._envelope(errors) + self.precision.ulps(self.centre.abs())
+        return self.factor * self._envelope(errors) + self.precision.ulps(self.centre.abs())
 
     def hold(self, off: Tensor, errors: Sequence[Tensor], is_near: Tensor) -> bool:
         """Whether each element that is off by so much `is_near`, or within its bound.
@@ -63,10 +82,10 @@ class Bounds:
         """
         own = greatest_of(errors) if errors else torch.zeros_like(off)
         ulps = self.precision.ulps(self.centre.abs())
-        if bool(((off <= FACTOR * own + ulps) | is_near).all()):
+        if bool(((off <= self.factor * own + ulps) | is_near).all()):
             return True
         most = own.max() if own.numel() else own.new_zeros(())
-        if bool(((off > FACTOR * most + ulps) & ~is_near).any()):
+        if bool(((off > self.factor * most + ulps) & ~is_near).any()):
             return False
         return bool(((off <= self.of(errors)) | is_near).all())
 

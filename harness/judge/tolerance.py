@@ -9,7 +9,8 @@ decides:
    place of eager's is the same, whatever else is known.
 3. *Elements.* |o - t| <= 4 E + 4 units in the last place of t. E is the largest of |r - t| that eager itself shows at
    elements of like magnitude: the 64 that are beside it in the order of |t|. So a large element's error never excuses a
-   small one's. What is beyond it by less than 4 times is measured by 8 more runs.
+   small one's. What is beyond it by less than 4 times is measured by 8 more runs. In tensors of more than 100,000
+   elements the factor grows with the logarithm of their number, to 5 at most (harness/judge/envelope.py).
 4. *Tensors* of 64 elements or more: rms(o - t) <= 3 rms(r - t) + 2 units in the last place of rms(t). Roundings have
    either sign and average out; a factor of 0.7 does not. Not of a `t` that is zero, next to what roundings leave.
 5. *Kinks* (relu, comparisons, sort, floor; harness/judge/kinks.py). What fails 1, 3 or 4 is held against more float64
@@ -43,7 +44,7 @@ from torch import Tensor
 from assay.harness.calls.clone import HALVES
 from assay.harness.calls.memory import bits
 from assay.harness.judge.elements import Elements
-from assay.harness.judge.envelope import FACTOR, LIKE, ULPS, Bounds, Precision, bound_of, greatest_of, real
+from assay.harness.judge.envelope import FACTOR, LIKE, ULPS, Bounds, Precision, greatest_of, real
 
 RMS_FACTOR = 3.0
 RMS_ULPS = 2.0
@@ -309,7 +310,8 @@ class _Judge:
         """The bounds around a centre, which were asked for before if they were."""
         known = next((bounds for bounds in self._bounds if bounds.centre is centre), None)
         if known is None:
-            self._bounds.append(known := Bounds(centre, self.precision))
+            some = self.evidence.some
+            self._bounds.append(known := Bounds(centre, self.precision, some.numel if some else 0))
         return known
 
     def _neighbours(self) -> list[Tensor]:
@@ -435,7 +437,7 @@ class _Judge:
         if bool((off <= floor).all()):
             return None
         runs = [*self._neighbours(), *self._runs(self.evidence.between)]
-        bound = bound_of(self.eager, [(run - self.eager).abs() for run in runs], self.precision) + floor
+        bound = self._bounds_around(self.eager).of([(run - self.eager).abs() for run in runs]) + floor
         if bool((off <= bound).all()):
             return Finding(UNANCHORED, f"{self.why_not}; as near as eager's {len(runs)} neighbours are to it")
         return self._differs(self.eager, bound, len(runs))
@@ -444,7 +446,8 @@ class _Judge:
         off = (self.ours - centre).abs()
         wrong = (off > bound) & ~self._is_near()
         rule = f"unanchored ({self.why_not})" if self.truth is None else "anchored on float64"
-        said = f"Rule: {rule}: {FACTOR:g} * eager's error at like magnitudes, from {count} runs, + {ULPS:g} ulps"
+        factor = self._bounds_around(centre).factor
+        said = f"Rule: {rule}: {factor:.3g} * eager's error at like magnitudes, from {count} runs, + {ULPS:g} ulps"
         if not bool(wrong.any()):
             told = f"each element is within its bound, but rms {rms(off):.3g} is not what roundings average to"
             return Finding(DIFFERS, f"{told}: more than {RMS_FACTOR:g} * eager's. {said}")
