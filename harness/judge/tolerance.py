@@ -101,10 +101,19 @@ class Evidence:
     few_kinks: Samples = tuple
     kinks: Samples = tuple
     fan_in: float = 1.0
+    rounded: torch.dtype | None = None
+    """The dtype to which autocast has rounded on the way."""
     some: Elements | None = None
     """The elements that this is about, where it is not about all (harness/judge/elements.py)."""
     is_first: bool = True
     """Whether nobody has seen yet that eager's one run does not show enough."""
+
+    def precision(self, dtype: torch.dtype) -> Precision:
+        """That of numbers of a dtype. Numbers in float32 that were rounded to halves on their way have no more."""
+        own = Precision.of(dtype)
+        if self.rounded is None or dtype not in (torch.float32, *HALVES):
+            return own
+        return max(own, Precision.of(self.rounded), key=lambda precision: precision.epsilon)
 
     def of(self, piece: slice, numel: int) -> Evidence:
         """What some of the `numel` elements are judged by, where all are in a row."""
@@ -168,8 +177,7 @@ def explain(ours: Tensor, eager: Tensor, evidence: Evidence, on: torch.device | 
     if _is_same_beside_zeros(ours, eager, evidence):
         return None
     truth = None if evidence.truth is None else real(evidence.truth)
-    precision = Precision.of(eager.dtype)
-    found = explain_reals(real(ours), real(eager), truth, evidence, precision)
+    found = explain_reals(real(ours), real(eager), truth, evidence, evidence.precision(eager.dtype))
     if found is None or found.kind == EXCUSED or eager.dtype not in HALVES:
         return found
     return None if _is_between(ours, eager, truth, evidence) else found
@@ -417,15 +425,17 @@ class _Judge:
             return self._differs(truth, bound, count)
         neighbours = self._neighbours()
         spread = _largest_of([(run - self.eager).abs() for run in neighbours], self.eager)
-        is_steady = (spread <= STEADY * self.eager.abs()) & bool(neighbours)
+        is_steady = (spread <= STEADY * self.eager.abs()) & bool(neighbours and self.evidence.rounded is None)
         allowed = FACTOR * spread + self._floor_without_anchor()
         is_apart = is_steady & ((self.ours - self.eager).abs() > allowed)
         if bool(is_apart.any()):
             return self._differs(self.eager, torch.where(is_steady, allowed, math.inf), count)
         if rms(self.ours - truth) > 2 * rms(self.eager - truth):
             return self._differs(truth, bound, count)
-        share = rms(self.eager - truth) / rms(truth)
-        return Finding(UNSTABLE, f"eager's own error is {share:.2g} of the float64 run's size: neither is an oracle")
+        told = f"eager's own error is {rms(self.eager - truth) / rms(truth):.2g} of the float64 run's size"
+        if self.evidence.rounded is not None:
+            return Finding(EXCUSED, f"under autocast {told}, and ours is within its bound")
+        return Finding(UNSTABLE, f"{told}: neither is an oracle")
 
     def _floor_without_anchor(self) -> Tensor:
         return math.sqrt(self.evidence.fan_in) * self.precision.ulps(self.eager.abs() + typical(self.eager))
