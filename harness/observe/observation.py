@@ -473,12 +473,17 @@ def _lying(tensor: Tensor) -> Tensor:
     if is_wrapper(tensor):
         with torch.no_grad():
             return torch.cat([_lying(inner).reshape(-1) for inner in inner_tensors(tensor)])
-    if not is_allocated(tensor):
+    if not is_allocated(tensor) or _has_negative_size(tensor):
         return torch.empty(0, dtype=tensor.dtype, device=tensor.device)
     plain = tensor.detach()
     plain = plain.to_dense() if plain.layout not in (torch.strided, torch.jagged) else plain
     plain = plain.values() if plain.is_nested else plain
     return plain.resolve_conj().resolve_neg()
+
+
+def _has_negative_size(tensor: Tensor) -> bool:
+    """Whether a tensor has a size that nothing can be copied to: eager expands what has no elements to any size."""
+    return not tensor.is_nested and min(tensor.shape, default=0) < 0
 
 
 def _copied(plain: Tensor) -> Tensor:
