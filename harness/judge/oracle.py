@@ -186,23 +186,28 @@ class Oracle:
         moves_whole: bool = True,
         which: range = range(SAMPLES),
     ) -> Iterator[Tensor]:
-        for run in self._runs(wide, moves_whole, which):
+        rounded = self._rounded(_steps_of(step, kind, path)[0]) if wide is None else None
+        for run in self._runs(wide, moves_whole, which, rounded):
             seen = of_kind(run[step], kind).get(path)
             if seen is not None:
                 yield seen.value
 
     def _sampled_numbers(self, step: int, path: str) -> Iterator[Tensor]:
-        for run in self._runs():
+        for run in self._runs(rounded=self._rounded(step)):
             number = run[step].scalars.get(path)
             if type(number) is float:
                 yield torch.tensor(number, dtype=torch.float64)
 
     def _runs(
-        self, wide: torch.dtype | None = None, moves_whole: bool = True, which: range = range(SAMPLES)
+        self,
+        wide: torch.dtype | None = None,
+        moves_whole: bool = True,
+        which: range = range(SAMPLES),
+        rounded: torch.dtype | None = None,
     ) -> Iterator[Part]:
         """The perturbed runs of those numbers that took eager's path."""
         for index in which:
-            run = self.runs.nudged(wide, moves_whole, index)
+            run = self.runs.nudged(wide, moves_whole, index, rounded)
             if run is None:
                 return
             if self._takes_path(run):

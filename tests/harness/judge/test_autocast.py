@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from assay.harness.calls.clone import nudged
 from assay.harness.judge.tolerance import DIFFERS, EXCUSED, Evidence, explain, is_same
 
 COUNT = 512
@@ -53,3 +54,11 @@ def test_autocast_does_not_reach_float64() -> None:
     precision = Evidence(rounded=torch.bfloat16).precision
     assert precision(torch.float64).epsilon == torch.finfo(torch.float64).eps
     assert precision(torch.float32).epsilon == precision(torch.float16).epsilon == torch.finfo(torch.bfloat16).eps
+
+
+def test_neighbours_are_a_rounding_of_autocast_away_but_for_those_in_float64() -> None:
+    epsilon = torch.finfo(torch.bfloat16).eps
+    for dtype, moved in ((torch.float32, epsilon), (torch.float64, torch.finfo(torch.float64).eps)):
+        one = torch.full((64,), 1.5, dtype=dtype)
+        steps = (nudged(0, least=epsilon)(one) - one) / one
+        assert set(steps.tolist()) == {moved, -moved}
