@@ -59,6 +59,6 @@ def test_autocast_does_not_reach_float64() -> None:
 def test_neighbours_are_a_rounding_of_autocast_away_but_for_those_in_float64() -> None:
     epsilon = torch.finfo(torch.bfloat16).eps
     for dtype, moved in ((torch.float32, epsilon), (torch.float64, torch.finfo(torch.float64).eps)):
-        one = torch.full((64,), 1.5, dtype=dtype)
+        one = torch.full((64,), 2.0, dtype=dtype)
         steps = (nudged(0, least=epsilon)(one) - one) / one
         assert set(steps.tolist()) == {moved, -moved}
