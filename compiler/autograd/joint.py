@@ -176,8 +176,8 @@ def _gradients(
     try:
         lines = lines_of_forward(trace.graph, _nodes_behind(values))
         with by_itself(), _copied_where_others_receive(leaves.values()), lines:
-            grads = torch.autograd.grad(values, list(leaves.values()), tangents, allow_unused=True)
-            grads = _copied_where_others_have_a_part(grads)
+            made = torch.autograd.grad(values, list(leaves.values()), tangents, allow_unused=True)
+            grads = _copied_where_others_have_a_part(made)
     except Unsupported as error:
         raise Unsupported(f"its backward is none that is compiled: {error}") from error
     except ONLY_DATA_TELLS as error:
