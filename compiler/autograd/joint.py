@@ -180,7 +180,8 @@ def _gradients(
     try:
         lines = lines_of_forward(trace.graph, _nodes_behind(values))
         with by_itself(), _copied_where_others_receive(leaves.values()), lines:
-            grads = torch.autograd.grad(values, list(leaves.values()), tangents, allow_unused=True)
+            made = torch.autograd.grad(values, list(leaves.values()), tangents, allow_unused=True)
+            grads = _copied_where_others_have_a_part(made)
     except Unsupported as error:
         raise Unsupported(f"its backward is none that is compiled: {error}") from error
     except ONLY_DATA_TELLS as error:
@@ -215,6 +216,20 @@ def _copied_if_held(holders: int, gradient: torch.Tensor | None) -> torch.Tensor
     if gradient is None:
         return None
     return gradient.clone() if gradient._is_view() and holders_of(gradient) > holders else None
+
+
+def _copied_where_others_have_a_part(grads: Sequence[torch.Tensor | None]) -> Sequence[torch.Tensor | None]:
+    """The gradients, each a copy of which another leaf's is a view: eager's accumulation copies what a view holds."""
+    parts = {_memory(grad) for grad in grads if grad is not None and grad._is_view()} - {None}
+    return [
+        grad.clone() if grad is not None and not grad._is_view() and _memory(grad) in parts else grad for grad in grads
+    ]
+
+
+def _memory(grad: torch.Tensor) -> int | None:
+    """What tells apart the storages of gradients; None for a gradient without one of its own."""
+    has_one = grad.layout == torch.strided and not is_wrapper(grad)
+    return grad.untyped_storage()._cdata if has_one else None
 
 
 @functools.cache

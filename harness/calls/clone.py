@@ -94,14 +94,17 @@ def nearby(seed: int) -> Convert:
     return _moved(seed, lambda flat: flat.dtype in SINGLE, draw, move)
 
 
-def nudged(seed: int, moves_whole: bool = True) -> Convert:
+def nudged(seed: int, moves_whole: bool = True, least: float = 0.0) -> Convert:
     """Moves every floating number to a neighbour, up or down at random: what one more rounding could have done.
 
-    Without `moves_whole` whole numbers stay: labels and flags, which no rounding made.
+    Without `moves_whole` whole numbers stay: labels and flags, which no rounding made. No number moves by
+    less than `least` of itself, but for one in float64.
     """
 
     def move(flat: Tensor, drawn: Tensor) -> Tensor:
-        step = drawn.to(flat.dtype).mul_(2).sub_(1).mul_(flat).mul_(torch.finfo(flat.dtype).eps)
+        own = torch.finfo(flat.dtype)
+        epsilon = max(least, own.eps) if own.bits < 64 else own.eps
+        step = drawn.to(flat.dtype).mul_(2).sub_(1).mul_(flat).mul_(epsilon)
         moved = step.add_(flat)
         return moved if moves_whole else torch.where(flat == flat.trunc(), flat, moved)
 

@@ -44,7 +44,6 @@ from assay.harness.judge.tolerance import (
     UNSTABLE,
     Finding,
     NotMade,
-    Precision,
     explain,
     explain_reals,
 )
@@ -342,7 +341,7 @@ class _Pair:
     def _judge_number(self, path: str, eager: float, ours: float) -> Finding | None:
         evidence = self.oracle.evidence_for_number(self.index, path)
         numbers = [torch.tensor(number, dtype=torch.float64) for number in (ours, eager)]
-        precision = Precision.of(torch.get_default_dtype())
+        precision = evidence.precision(torch.get_default_dtype())
         return explain_reals(numbers[0], numbers[1], evidence.truth, evidence, precision)
 
     def _tensors(

@@ -107,14 +107,20 @@ class EagerRuns:
         except CloneError as error:
             return str(error)
 
-    def nudged(self, dtype: torch.dtype | None, moves_whole: bool, index: int) -> Part | None:
+    def nudged(
+        self, dtype: torch.dtype | None, moves_whole: bool, index: int, rounded: torch.dtype | None = None
+    ) -> Part | None:
         """A run with every number of the call moved by one rounding: of its own, or of a wider dtype in which all is
-        computed. Whole numbers may stay. None for a call that cannot be copied so."""
-        return self._once(("nudged", dtype, moves_whole, index), lambda: self._nudge(dtype, moves_whole, index))
+        computed, or of one to which all is `rounded`. Whole numbers may stay. None for a call that cannot be copied
+        so."""
+        key = ("nudged", dtype, moves_whole, index, rounded)
+        return self._once(key, lambda: self._nudge(dtype, moves_whole, index, rounded))
 
-    def _nudge(self, dtype: torch.dtype | None, moves_whole: bool, index: int) -> Part | None:
-        seed = self.seed + index + 1
-        move = nudged(seed, moves_whole)
+    def _nudge(
+        self, dtype: torch.dtype | None, moves_whole: bool, index: int, rounded: torch.dtype | None
+    ) -> Part | None:
+        seed, least = self.seed + index + 1, 0.0 if rounded is None else torch.finfo(rounded).eps
+        move = nudged(seed, moves_whole, least)
         try:
             if dtype is not None:
                 return self._widened(dtype, move)

@@ -1,17 +1,25 @@
 """How far each number may be from a centre, by what eager itself is off at numbers of like magnitude.
 
 This is the bound of rule 3 of harness/judge/tolerance.py.
+
+`FACTOR` times eager's largest error leaves room for a backend of `TWICE` eager's error. Let errors be normal, of like
+size in an envelope, which has the 65 elements of `RUNS` runs. Of `n` elements, the largest error grows as `sqrt(ln n)`.
+The integral over both distributions tells how many are beyond a factor. Of `MANY` elements, one is beyond `FACTOR` in
+one tensor of several thousand. For that share to stay the same, the square of the factor has to grow by 1 with `ln n`.
+So it does, up to `MOST`. A test has the integral.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
-FACTOR = 4.0
+FACTOR, MOST = 4.0, 5.0
+TWICE, RUNS, MANY = 2.0, 13, 100_000
 ULPS = 4.0
 LIKE = 64
 """So many elements of like magnitude make an envelope, and so many a tensor that has an rms."""
@@ -41,6 +49,11 @@ class Precision:
         return ULPS * (self.epsilon * magnitude + self.smallest)
 
 
+def factor_of(numel: int) -> float:
+    """How many times eager's error an element may be off in a tensor of so many."""
+    return min(MOST, math.sqrt(FACTOR**2 + math.log(max(numel, MANY) / MANY)))
+
+
 def bound_of(centre: Tensor, errors: Sequence[Tensor], precision: Precision) -> Tensor:
     """How far each element may be from the centre, by rule 3, where eager's runs have these errors."""
     return Bounds(centre, precision).of(errors)
@@ -55,7 +68,13 @@ class Bounds:
 
     centre: Tensor
     precision: Precision
+    numel: int = 0
+    """How many elements the tensor has, if the centre has only some of them."""
     _order: tuple[Tensor, Tensor] | None = field(default=None, init=False)
+
+    @property
+    def factor(self) -> float:
+        return factor_of(self.numel or self.centre.numel())
 
     def of(self, errors: Sequence[Tensor]) -> Tensor:
         """How far each element may be from the centre, where runs have these errors."""
@@ -68,19 +87,19 @@ class Bounds:
         """
         own = greatest_of(errors) if errors else torch.zeros_like(off)
         ulps = self.precision.ulps(self.centre.abs())
-        is_open = ~((off <= FACTOR * own + ulps) | is_near)
+        is_open = ~((off <= self.factor * own + ulps) | is_near)
         if not bool(is_open.any()):
             return True
-        if bool(((off > FACTOR * own.max() + ulps) & is_open).any()):
+        if bool(((off > self.factor * own.max() + ulps) & is_open).any()):
             return False
         places = is_open.reshape(-1).nonzero()[:, 0]
         return bool((off.reshape(-1)[places] <= self._at(places, errors)).all())
 
     def beyond(self, off: Tensor, error: Tensor) -> Tensor:
-        """How many times its bound each element is off, where one run has this error; 0 for what is within four times
-        its own."""
+        """How many times its bound each element is off, where one run has this error; 0 for what is within so many
+        times its own."""
         ulps = self.precision.ulps(self.centre.abs())
-        places = (off > FACTOR * error + ulps).reshape(-1).nonzero()[:, 0]
+        places = (off > self.factor * error + ulps).reshape(-1).nonzero()[:, 0]
         bounds = self._at(places, [error]).clamp(min=self.precision.smallest)
         found = torch.zeros_like(off)
         found.view(-1)[places] = off.reshape(-1)[places] / bounds
@@ -92,7 +111,7 @@ class Bounds:
         envelope = self._envelope(magnitude, places, errors)
         if places is not None:
             magnitude = magnitude.reshape(-1)[places]
-        return FACTOR * envelope + self.precision.ulps(magnitude)
+        return self.factor * envelope + self.precision.ulps(magnitude)
 
     def _envelope(self, magnitude: Tensor, places: Tensor | None, errors: Sequence[Tensor]) -> Tensor:
         """For elements at places the largest error at elements of like magnitude."""

@@ -22,7 +22,7 @@ from assay.harness.judge.eager_runs import EagerRuns, Part, Places, Run
 from assay.harness.judge.elements import Elements
 from assay.harness.judge.tolerance import RUNS, Evidence, largest
 from assay.harness.observe.observation import Observation, Place, Seen, elements_at, is_same_stream
-from assay.harness.protocol.acts import needed_for
+from assay.harness.protocol.acts import AUTOCAST, AUTOCAST_DTYPE, needed_for
 
 FEW, SAMPLES, MORE = 2, 4, 12
 """So many runs on neighbouring numbers: where the first of them show enough, the others would only show more."""
@@ -99,6 +99,7 @@ class Oracle:
             few_kinks=lambda: list(self._across(step, kind, path, FEW_KINKS)),
             kinks=lambda: list(self._across(step, kind, path, kinks.RUNS)),
             fan_in=self._fan_in(step, seen[path]),
+            rounded=self._rounded(_steps_of(step, kind, path)[0]),
             some=some,
         )
         return dataclasses.replace(found.without(ALL - self.makes), is_first=not self.makes)
@@ -108,8 +109,13 @@ class Oracle:
         numbers = [run[step].scalars.get(path) for run in ([] if isinstance(self.wide, str) else [self.wide])]
         truth = torch.tensor(numbers[0], dtype=torch.float64) if numbers and type(numbers[0]) is float else None
         why_not = self.wide if isinstance(self.wide, str) else ""
-        found = Evidence(truth, why_not, samples=lambda: list(self._sampled_numbers(step, path)))
+        found = Evidence(truth, why_not, rounded=self._rounded(step))
+        found = dataclasses.replace(found, samples=lambda: list(self._sampled_numbers(step, path)))
         return found.without(ALL - self.makes)
+
+    def _rounded(self, step: int) -> torch.dtype | None:
+        """The dtype to which numbers of an act are rounded on their way, where autocast does so."""
+        return AUTOCAST_DTYPE if self.runs.scripts.acts[step].within == AUTOCAST else None
 
     def sure_warnings(self, step: int) -> frozenset[str]:
         """Categories that eager gave in both runs."""
@@ -180,23 +186,28 @@ class Oracle:
         moves_whole: bool = True,
         which: range = range(SAMPLES),
     ) -> Iterator[Tensor]:
-        for run in self._runs(wide, moves_whole, which):
+        rounded = self._rounded(_steps_of(step, kind, path)[0]) if wide is None else None
+        for run in self._runs(wide, moves_whole, which, rounded):
             seen = of_kind(run[step], kind).get(path)
             if seen is not None:
                 yield seen.value
 
     def _sampled_numbers(self, step: int, path: str) -> Iterator[Tensor]:
-        for run in self._runs():
+        for run in self._runs(rounded=self._rounded(step)):
             number = run[step].scalars.get(path)
             if type(number) is float:
                 yield torch.tensor(number, dtype=torch.float64)
 
     def _runs(
-        self, wide: torch.dtype | None = None, moves_whole: bool = True, which: range = range(SAMPLES)
+        self,
+        wide: torch.dtype | None = None,
+        moves_whole: bool = True,
+        which: range = range(SAMPLES),
+        rounded: torch.dtype | None = None,
     ) -> Iterator[Part]:
         """The perturbed runs of those numbers that took eager's path."""
         for index in which:
-            run = self.runs.nudged(wide, moves_whole, index)
+            run = self.runs.nudged(wide, moves_whole, index, rounded)
             if run is None:
                 return
             if self._takes_path(run):

@@ -45,7 +45,7 @@ from assay.harness.calls.tree import Tree, modules_in, walk, walk_call
 from assay.harness.observe import ambient, leaks
 from assay.harness.observe.plain_loops import plain_loops
 from assay.harness.observe.view_chain import history_of
-from assay.harness.protocol.acts import HANDED_ON, LARGEST, SAME, UNSEEN, Act
+from assay.harness.protocol.acts import AUTOCAST, AUTOCAST_DTYPE, HANDED_ON, INFERENCE, LARGEST, SAME, UNSEEN, Act
 from assay.harness.protocol.fresh_numbers import state_of
 from assay.harness.protocol.other_dtypes import Dtypes
 
@@ -473,12 +473,17 @@ def _lying(tensor: Tensor) -> Tensor:
     if is_wrapper(tensor):
         with torch.no_grad():
             return torch.cat([_lying(inner).reshape(-1) for inner in inner_tensors(tensor)])
-    if not is_allocated(tensor):
+    if not is_allocated(tensor) or _has_negative_size(tensor):
         return torch.empty(0, dtype=tensor.dtype, device=tensor.device)
     plain = tensor.detach()
     plain = plain.to_dense() if plain.layout not in (torch.strided, torch.jagged) else plain
     plain = plain.values() if plain.is_nested else plain
     return plain.resolve_conj().resolve_neg()
+
+
+def _has_negative_size(tensor: Tensor) -> bool:
+    """Whether a tensor has a size that nothing can be copied to: eager expands what has no elements to any size."""
+    return not tensor.is_nested and min(tensor.shape, default=0) < 0
 
 
 def _copied(plain: Tensor) -> Tensor:
@@ -685,7 +690,8 @@ class _Run:
 
         def run() -> None:
             with ambient.put_back(), grad_mode(mode), _within(self._modes), _stopwatch(step) as timed:
-                self._do(step, act, call, before, leaves, timed)
+                with _frozen(call) if act.freezes else contextlib.nullcontext():
+                    self._do(step, act, call, before, leaves, timed)
 
         with _recorded_warnings(step):
             _in_thread(run) if act.in_thread else run()
@@ -706,7 +712,7 @@ class _Run:
         try:
             if act.calls:
                 self._made.append(_Made(call, step.tree, is_poor=True))
-                with timed():
+                with timed(), WITHIN[act.within]():
                     step.output = self._function(*call.args, **call.kwargs)
                 self._note_outputs(step, before, call)
                 self._made[-1] = _Made(call, step.tree, is_poor=False)
@@ -761,6 +767,35 @@ class _Run:
             backward(walk(output, "output"), self._seed)
             self._drop_gradients(leaves_of(call, walk_call(call.function, call.args, call.kwargs)))
         return output
+
+
+@contextlib.contextmanager
+def _autocast() -> Iterator[None]:
+    """Autocast, on a GPU too where one is in use."""
+    is_on_gpu = torch.cuda.is_available() and torch.cuda.is_initialized()
+    with torch.autocast("cpu", AUTOCAST_DTYPE), torch.autocast("cuda", AUTOCAST_DTYPE, enabled=is_on_gpu):
+        yield
+
+
+WITHIN: Mapping[str, Callable[[], contextlib.AbstractContextManager[Any]]] = {
+    "": contextlib.nullcontext,
+    INFERENCE: torch.inference_mode,
+    AUTOCAST: _autocast,
+}
+"""The contexts of calls, by their name in an act."""
+
+
+@contextlib.contextmanager
+def _frozen(call: Call) -> Iterator[None]:
+    """Every other tensor that the function holds, and that requires a gradient, requires none within."""
+    trained = [tensor for tensor in state_of(call.function).values() if tensor.requires_grad]
+    for tensor in trained[::2]:
+        tensor.requires_grad_(False)
+    try:
+        yield
+    finally:
+        for tensor in trained[::2]:
+            tensor.requires_grad_(True)
 
 
 def _count(tensors: Mapping[str, Tensor]) -> int:

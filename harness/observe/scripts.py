@@ -13,14 +13,16 @@ from assay.harness.calls.clone import Call, CloneError, Convert, copy_call
 from assay.harness.calls.tree import walk_call
 from assay.harness.case import Case
 from assay.harness.observe.observation import BRIEFLY, Observation, Script, observe
-from assay.harness.protocol.acts import FEW, FRESH, PLACED, SAME, Act, Protocol, chosen, steps
+from assay.harness.protocol.acts import FEW, FRESH, ONE, PLACED, SAME, Act, Protocol, chosen, steps
 from assay.harness.protocol.fresh_numbers import (
     Make,
+    first_row,
     is_tied,
     moved_state,
     nothing,
     placed,
     state_of,
+    turned,
     twice,
     with_numbers,
 )
@@ -83,6 +85,9 @@ class Scripts:
         """The same with the case's own numbers and sizes where eager does not take the others."""
         if eager[0].error is not None:
             return self
+        if (way := _spoiling_way(self.acts, eager)) is not None:
+            usual = getattr(Act(), way)
+            return dataclasses.replace(self, acts=tuple(dataclasses.replace(act, **{way: usual}) for act in self.acts))
         spoiled = {
             (act.numbers, act.sizes, act.in_other_dtype)
             for act, step in zip(self.acts, eager, strict=True)
@@ -132,6 +137,7 @@ class Scripts:
         else:
             made = copy_call(Call(nothing, pristine.args, pristine.kwargs), convert)
             made = placed(made) if act.given == PLACED and not made.leaves else made
+            made = turned(made) if act.turns else made
         return Call(first.function, made.args, made.kwargs, first.leaves | made.leaves)
 
     def _with(self, key: Key) -> Call:
@@ -144,6 +150,8 @@ class Scripts:
             own = self._with((numbers, sizes, False))
             return copy_call(Call(nothing, own.args, own.kwargs), in_other)
         made = with_numbers(self.own, self.make, numbers)
+        if sizes == ONE:
+            return first_row(made)
         return twice(made, self._with((numbers + 1, "", False))) if sizes else made
 
     def _state(self, which: int, is_other: bool, convert: Convert | None) -> Mapping[str, Tensor]:
@@ -168,6 +176,20 @@ class Scripts:
 
 def _count(tensors: Mapping[str, Tensor]) -> int:
     return sum(tensor.numel() for tensor in tensors.values())
+
+
+UNUSUAL = ("within", "freezes", "turns")
+"""How else a call may be made, by the field of its act."""
+
+
+def _spoiling_way(acts: Protocol, eager: Sequence[Observation]) -> str | None:
+    """The way of calling after which eager raises: that of the first act that does, or of the nearest before it. None
+    where no act raises, or nothing was unusual until then, or the sizes or the dtype of the act are."""
+    raises = (n for n, step in enumerate(eager) if step.error is not None and not acts[n].is_spent)
+    first = next(raises, -1)
+    if first >= 0 and (acts[first].sizes or acts[first].in_other_dtype):
+        return None
+    return next((way for act in reversed(acts[: first + 1]) for way in UNUSUAL if getattr(act, way)), None)
 
 
 def _mended(act: Act, spoiled: Collection[Key]) -> Act:

@@ -7,8 +7,8 @@ before: as programs do (`REWRITTEN`), or through memory that these share, as wit
 (`UNSEEN`). Or it is given those tensors as the call before left them (`SAME`). Parameters, buffers and whatever else
 the program holds get other numbers before an act that `moves_state`.
 
-`DEFAULT` is what every case goes through. `FURTHER` are the acts that may follow, of which each case gets one by its
-name, and a thorough run all.
+`DEFAULT` is what every case goes through. `FURTHER` and `WAYS` are the acts that may follow, of which each case gets
+one each by its name, and a thorough run all.
 """
 
 from __future__ import annotations
@@ -17,12 +17,17 @@ import zlib
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 
+import torch
+
 FRESH, PLACED, REWRITTEN, UNSEEN, SAME = "fresh", "placed", "rewritten", "unseen", "same"
 HANDED_ON = (REWRITTEN, UNSEEN, SAME)
 """How a call is given the tensors of the call before."""
 ALL, LARGEST = "all", "largest"
-TWICE = "twice"
-"""Each tensor that has the batch's dimension, with as many rows again."""
+TWICE, ONE = "twice", "one"
+"""Each tensor that has the batch's dimension, with as many rows again, or with its first row alone."""
+INFERENCE, AUTOCAST = "inference", "autocast"
+"""Within `torch.inference_mode()`, and within `torch.autocast` to `AUTOCAST_DTYPE`."""
+AUTOCAST_DTYPE = torch.bfloat16
 
 
 GIVEN: Mapping[str, str] = {
@@ -33,6 +38,8 @@ GIVEN: Mapping[str, str] = {
     SAME: " in the same tensors",
 }
 """How each is said in words."""
+SIZES: Mapping[str, str] = {"": "", TWICE: "with twice the batch", ONE: "with a batch of one"}
+WITHIN: Mapping[str, str] = {"": "", INFERENCE: "in inference mode", AUTOCAST: "under autocast to bfloat16"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +52,9 @@ class Act:
     the graph may be gone back through again. `accumulates`: gradients are added to those of the act before.
     `in_other_dtype`: arguments and state are converted first, and converted back before the next act that is not.
     `gives_up`: the caller lets go of the arguments after the act, and other things are written where they lay.
+    `within` says in which context the call is made, and `sizes` with how many rows. `freezes`: every other parameter
+    requires no gradient during the act. `turns`: floating arguments require gradients where they did not, and none
+    where they did.
     """
 
     numbers: int = 0
@@ -60,6 +70,9 @@ class Act:
     in_thread: bool = False
     gives_up: bool = False
     sizes: str = ""
+    within: str = ""
+    freezes: bool = False
+    turns: bool = False
 
     @property
     def calls(self) -> bool:
@@ -83,7 +96,10 @@ class Act:
             "in the other mode" if self.in_other_mode else "",
             "in another dtype" if self.in_other_dtype else "",
             "in another thread" if self.in_thread else "",
-            "with twice the batch" if self.sizes else "",
+            SIZES[self.sizes],
+            WITHIN[self.within],
+            "with every other parameter frozen" if self.freezes else "",
+            "with arguments that require gradients where they did not" if self.turns else "",
             "whose arguments are then given up" if self.gives_up else "",
         )
 
@@ -194,11 +210,38 @@ FURTHER: Mapping[str, Mapping[str, Protocol]] = {
 }
 
 
+WAYS: Mapping[str, Mapping[str, Protocol]] = {
+    "inference mode": {
+        "infer": (Act(2, within=INFERENCE), Act(3)),
+        "train": (Act(2, within=INFERENCE), step(3)),
+    },
+    "autocast": {
+        "infer": (Act(2, within=AUTOCAST), Act(3)),
+        "train": (step(2, within=AUTOCAST), step(3)),
+    },
+    "a batch of one": {
+        "infer": (Act(2, sizes=ONE), Act(3)),
+        "train": (step(2, sizes=ONE), step(3)),
+    },
+    "frozen parameters": {
+        "infer": (Act(2, freezes=True), Act(3)),
+        "train": (step(2, freezes=True), step(3)),
+    },
+    "gradients of arguments": {
+        "infer": (Act(2, turns=True), Act(3)),
+        "train": (step(2, turns=True), step(3)),
+    },
+}
+"""Unusual ways to make a call, each followed by an ordinary one."""
+
+
 def chosen(name: str, mode: str, thorough: bool = False) -> tuple[str, Protocol]:
     """What the case of that name goes through after the default acts: in words, and all acts as data.
 
-    One of `FURTHER` by the name, or, with `thorough`, all of them.
+    One of `FURTHER` and one of `WAYS` by the name, or, with `thorough`, all of them.
     """
-    known = list(FURTHER)
-    names = known if thorough else [known[zlib.crc32(f"{name} {mode}".encode()) % len(known)]]
-    return ", ".join(names), tuple(act for each in (DEFAULT, *(FURTHER[n] for n in names)) for act in each[mode])
+    drawn = zlib.crc32(f"{name} {mode}".encode())
+    names = list(FURTHER) if thorough else [list(FURTHER)[drawn % len(FURTHER)]]
+    ways = list(WAYS) if thorough else [list(WAYS)[drawn // len(FURTHER) % len(WAYS)]]
+    further = (*(FURTHER[n][mode] for n in names), *(WAYS[n][mode] for n in ways))
+    return ", ".join(names + ways), tuple(act for each in (DEFAULT[mode], *further) for act in each)

@@ -60,6 +60,40 @@ def twice(own: Call, other: Call) -> Call:
     return dataclasses.replace(own, args=args, kwargs=kwargs)
 
 
+def first_row(own: Call) -> Call:
+    """A call with the first row alone of each tensor that has the batch's dimension."""
+    mine = walk((own.args, own.kwargs), "input")
+    rows = _rows(mine)
+    if rows is None or rows < 2 or is_tied(own) or aliases(mine.tensors):
+        return own
+
+    def first(tensor: Tensor) -> Tensor:
+        if not is_plain(tensor) or not tensor.dim() or len(tensor) != rows:
+            return tensor
+        return tensor.detach()[:1].clone().requires_grad_(tensor.requires_grad)
+
+    args, kwargs = tree_map_only(Tensor, first, (own.args, own.kwargs))
+    return dataclasses.replace(own, args=args, kwargs=kwargs)
+
+
+def turned(call: Call) -> Call:
+    """The same call, of which each floating argument requires a gradient if it required none, and none if it did.
+
+    Those that share memory stay as they are, and so do parameters.
+    """
+    tensors = walk((call.args, call.kwargs), "input").tensors
+    for tensor in () if aliases(tensors) else tensors.values():
+        if _is_own_leaf(tensor) and tensor.is_floating_point():
+            tensor.requires_grad_(not tensor.requires_grad)
+    return call
+
+
+def _is_own_leaf(tensor: Tensor) -> bool:
+    """Whether autograd knows nothing of a plain tensor but whether it requires a gradient."""
+    is_alone = type(tensor) is Tensor and is_plain(tensor) and tensor._base is None
+    return is_alone and tensor.is_leaf and not tensor.is_inference()
+
+
 def placed(call: Call) -> Call:
     """The same arguments in tensors that begin one element behind the beginning of their storage. Those that share
     memory, and what autograd or a class knows more of, stay where they are."""
@@ -71,9 +105,7 @@ def placed(call: Call) -> Call:
 
 
 def _one_further(tensor: Tensor) -> Tensor:
-    if type(tensor) is not Tensor or not is_plain(tensor) or not tensor.is_leaf or tensor.is_inference():
-        return tensor
-    if tensor._base is not None or tensor.is_conj() or tensor.is_neg() or not tensor.numel() or not has_memory(tensor):
+    if not _is_own_leaf(tensor) or tensor.is_conj() or tensor.is_neg() or not tensor.numel() or not has_memory(tensor):
         return tensor
     plain, start = tensor.detach(), tensor.storage_offset() + 1
     room = plain.new_empty(1 + plain.untyped_storage().nbytes() // plain.element_size())

@@ -68,6 +68,12 @@ def gradient_that_two_receive_is_no_view_of_the_tangent() -> Made:
     return lambda x, w: torch.stack([w.sum(), x + w.sum()]), (leaf(), leaf(3)), {}
 
 
+@program(accumulated, modes=TRAIN)
+def gradient_of_which_another_leaf_receives_a_part() -> Made:
+    """Eager copies the one, of which the other is a view: as of two embeddings added to a batch of one."""
+    return lambda x, w, b: (torch.cat((w, x)) + b) * 2, (torch.randn(3, 4), leaf(1, 4), leaf(4, 4)), {}
+
+
 @program(accumulated, modes=TRAIN, scenario=_beside_its_offset)
 def gradient_that_one_receives_is_a_view_of_the_tangent() -> Made:
     """Eager takes over a part of the tangent that only a leaf receives: a write of it writes the tangent."""

@@ -84,3 +84,27 @@ def intermediate_with_gaps_written() -> Made:
         return y, y * w
 
     return f, (torch.randn(3, 2), torch.randn(2, requires_grad=True)), {}
+
+
+@program(written)
+def input_written_whole_and_then_in_part_beside_it() -> Made:
+    """The part is written into what the whole became; the old value of either is read by neither."""
+
+    def f(columns: Tensor, row: Tensor) -> None:
+        columns.add_(1)
+        row[8:11] = 3
+
+    row = torch.arange(15.0)
+    return f, (row.view(5, 3).t(), row), {}
+
+
+@program(written)
+def greatest_read_before_the_input_is_written() -> Made:
+    """It is needed only after the write, and could be computed as late as that."""
+
+    def f(x: Tensor) -> Tensor:
+        greatest = x.amax(0, keepdim=True)
+        x[0] = 3
+        return torch.where(greatest != 0, 1, greatest)
+
+    return f, (torch.tensor([-1, 0, -2, 0]),), {}

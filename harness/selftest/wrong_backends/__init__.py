@@ -26,6 +26,7 @@ from assay.harness.selftest.wrong_backends import (
     tensor_facts,
     unguarded,
     values,
+    ways_of_calling,
     writes,
 )
 from assay.harness.selftest.wrong_backends.registry import BANK, CORRECT, Compile, Fault
@@ -34,7 +35,8 @@ __all__ = ["BANK", "CORRECT", "Fault"]
 
 _KINDS: tuple[ModuleType, ...] = (
     values, operators, gradients, late_calls, kept_state, sharing, tensor_facts, writes, leaf_hooks, random_streams,
-    raised_errors, ambient_state, held_memory, unguarded, only_there, given_back, ends_of_process, controls,
+    raised_errors, ambient_state, held_memory, unguarded, only_there, ways_of_calling, given_back,
+    ends_of_process, controls,
 )  # fmt: skip
 
 

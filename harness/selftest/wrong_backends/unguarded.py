@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 
-from assay.harness.selftest.wrong_backends.exact import places
+from assay.harness.selftest.wrong_backends.exact import is_real
 from assay.harness.selftest.wrong_backends.registry import Run, wrong
 
 
@@ -42,13 +42,25 @@ def memoises_by_version(graph: fx.GraphModule, example_inputs: Sequence[object])
             return graph.forward(*args)  # type: ignore[no-any-return]
         key = tuple((weakref.ref(each), each._version, each.data_ptr()) for each in tensors)
         if kept is not None and _is_same(key, kept[0]):
-            return [result.clone() for result in kept[1]]
+            return [_copied(result) for result in kept[1]]
         results = list(graph.forward(*args))
-        is_own = len(places(results, args)) == len(results)
-        kept = (key, [result.clone() for result in results]) if is_own else None
+        kept = (key, [_copied(result) for result in results]) if _share_nothing(results, tensors) else None
         return results
 
     return run
+
+
+def _copied(result: Tensor) -> Tensor:
+    """A copy of a result; of a view, a view of one."""
+    return result.clone().view_as(result) if result._is_view() else result.clone()
+
+
+def _share_nothing(results: Sequence[Any], inputs: Sequence[Tensor]) -> bool:
+    """Whether each result is a real tensor, and none lies where an input or another result lies."""
+    if not all(map(is_real, results)):
+        return False
+    storages = {each.untyped_storage()._cdata for each in (*inputs, *results)}
+    return len(storages) == len({each.untyped_storage()._cdata for each in inputs}) + len(results)
 
 
 def _is_same(one: _Key, other: _Key) -> bool:

@@ -96,3 +96,21 @@ def test_complex_elements_are_taken_as_pairs() -> None:
     some = elements_of(ours, eager, eager.to(torch.complex128))
     assert some is not None and 5 in some.places[some.even :].tolist()
     assert Precision.of(eager.dtype).epsilon > 0
+
+
+def test_bound_of_a_part_grows_with_the_number_of_all_elements() -> None:
+    """Eager is off by one rounding everywhere, and ours by four and a little once: as one in many elements may be."""
+    truth = torch.linspace(1, 2, 1000, dtype=torch.float64)
+    eager, ours = truth * (1 + 1e-4), truth * (1 + 1e-4)
+    ours[500] = truth[500] * (1 + 4.3e-4)
+
+    def found(shape: tuple[int, ...]) -> Finding | None:
+        some = Elements(torch.arange(1000), shape, 1000, 1.0)
+        return explain(ours.float(), eager.float(), Evidence(truth, some=some))
+
+    assert found((10_000, 10_000)) is None
+    told = found((1000, 100))
+    assert told is not None and "4 * eager's error" in told.text
+    ours[500] = truth[500] * (1 + 1e-3)
+    told = found((10_000, 10_000))
+    assert told is not None and "4.79 * eager's error" in told.text

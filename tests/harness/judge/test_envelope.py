@@ -2,11 +2,25 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 from torch import Tensor
 
-from assay.harness.judge.envelope import FACTOR, SAMPLED, SPAN, Bounds, Precision, bound_of
+from assay.harness.judge.envelope import (
+    FACTOR,
+    MANY,
+    MOST,
+    RUNS,
+    SAMPLED,
+    SPAN,
+    TWICE,
+    Bounds,
+    Precision,
+    bound_of,
+    factor_of,
+)
 
 PRECISION = Precision.of(torch.float32)
 
@@ -93,3 +107,45 @@ def test_bounds_hold_where_each_element_is_within_its_own(count: int, scale: flo
         assert Bounds(centre, PRECISION).hold(off, [], is_near) == bool(
             ((off <= PRECISION.ulps(centre.abs())) | is_near).all()
         )
+
+
+def share_beyond(factor: float) -> float:
+    """Of errors `TWICE` as large as eager's, the share beyond so many envelopes, where all are normal."""
+    at = torch.linspace(1e-3, 9, 200_001, dtype=torch.float64)
+    below = torch.erf(at / math.sqrt(2)) ** (RUNS * (2 * SPAN + 1))
+    middle = (at[1:] + at[:-1]) / 2
+    return float((below.diff() * torch.erfc(factor / TWICE * middle / math.sqrt(2))).sum())
+
+
+@pytest.mark.parametrize("numel", [MANY, 10**6, 10**7, 10**8])
+def test_factor_leaves_as_few_tensors_beyond_whatever_their_size(numel: int) -> None:
+    assert 1e-4 < numel * share_beyond(factor_of(numel)) < 2e-4
+
+
+def test_factor_is_four_for_most_tensors_and_never_more_than_five() -> None:
+    factors = [factor_of(count) for count in (1, 64, MANY, 10**6, 10**8, 10**30)]
+    assert factors[:3] == [FACTOR] * 3 and factors == sorted(factors) and factors[-1] == MOST
+
+
+@pytest.mark.parametrize(("numel", "within", "beyond"), [(MANY, 3.99, 4.01), (10**7, 4.5, 4.6), (10**9, 4.99, 5.01)])
+def test_bounds_of_some_elements_are_those_of_the_whole_tensor(numel: int, within: float, beyond: float) -> None:
+    centre = torch.linspace(1, 2, 500, dtype=torch.float64)
+    errors = [torch.full_like(centre, 1e-3)]
+    bounds, is_near = Bounds(centre, PRECISION, numel), torch.zeros(500, dtype=torch.bool)
+    for factor, is_held in ((within, True), (beyond, False), (10.0, False)):
+        off = errors[0].clone()
+        off[77] = factor * 1e-3
+        assert bounds.hold(off, errors, is_near) is is_held
+
+
+def test_errors_twice_as_large_as_eagers_are_within_the_bounds_of_a_large_tensor() -> None:
+    generator, count = torch.Generator().manual_seed(0), 1 << 20
+
+    def errors_of(deviation: float) -> Tensor:
+        return torch.randn(count, dtype=torch.float64, generator=generator).abs() * deviation
+
+    centre = 1 + torch.rand(count, dtype=torch.float64, generator=generator)
+    bounds, is_near = Bounds(centre, PRECISION), torch.zeros(count, dtype=torch.bool)
+    errors = [errors_of(1e-4) for _ in range(4)]
+    assert bounds.hold(errors_of(2e-4), errors, is_near)
+    assert not bounds.hold(errors_of(1e-3), errors, is_near)

@@ -34,9 +34,9 @@ def nudged(monkeypatch: pytest.MonkeyPatch) -> Nudged:
     found: Nudged = []
     nudge = EagerRuns._nudge
 
-    def noted(self: EagerRuns, dtype: torch.dtype | None, moves_whole: bool, index: int) -> Any:
+    def noted(self: EagerRuns, dtype: torch.dtype | None, moves_whole: bool, index: int, rounded: Any) -> Any:
         found.append((index, self.count))
-        return nudge(self, dtype, moves_whole, index)
+        return nudge(self, dtype, moves_whole, index, rounded)
 
     monkeypatch.setattr(EagerRuns, "_nudge", noted)
     return found

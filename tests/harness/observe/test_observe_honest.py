@@ -240,6 +240,12 @@ def alone(call: Call, back: int = 0) -> Script:
     return Script((Act(1, back=back),), [call], lambda which: {})
 
 
+def test_observe_takes_a_tensor_of_a_negative_size() -> None:
+    (step,) = observe(alone(Call(lambda x: x.expand(-2, 0, 4), (torch.zeros(0, 4),), {})), "infer", 0)
+    assert step.error is None
+    assert step.outputs["output"].facts.shape == (-2, 0, 4) and step.outputs["output"].value.numel() == 0
+
+
 def test_observe_moved_cotangents_reach_the_gradients() -> None:
     def gradient(moved: Callable[[Tensor], Tensor] | None) -> Tensor:
         leaf = torch.ones(64, requires_grad=True)

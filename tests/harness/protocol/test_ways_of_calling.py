@@ -1,0 +1,148 @@
+"""Unusual ways to make a call: who is told apart by each alone, who is not accused, and which programs are spared."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from assay.harness.calls.clone import Call
+from assay.harness.case import Case, Made
+from assay.harness.observe.observation import observe
+from assay.harness.observe.scripts import Scripts
+from assay.harness.outcome import Result
+from assay.harness.protocol.acts import DEFAULT, WAYS, Act, Protocol, chosen, step
+from assay.harness.protocol.fresh_numbers import first_row, nothing, turned
+from assay.harness.run import RunRequest, made_call, run_case
+from assay.harness.selftest.wrong_backends import ways_of_calling
+
+PLACE = "assay.harness.selftest.wrong_backends:"
+MODES = ("infer", "train")
+WRONG = {
+    "stays_in_inference_mode": ("inference mode", MODES),
+    "keeps_the_first_autocast": ("autocast", MODES),
+    "spoils_results_under_autocast": ("autocast", MODES),
+    "keeps_to_one_row": ("a batch of one", MODES),
+    "ignores_thawed_parameters": ("frozen parameters", ("train",)),
+    "drops_gradients_of_inputs": ("gradients of arguments", ("train",)),
+}
+"""By the wrong backend, which way of calling tells it apart, and in which modes."""
+KEPT = (ways_of_calling._called_in_inference, ways_of_calling._called_with_one_row)
+"""What the wrong backends know of programs with the same operators."""
+
+
+def network() -> Made:
+    layers = nn.Sequential(nn.Linear(5, 7), nn.LayerNorm(7), nn.Tanh(), nn.Linear(7, 3), nn.Softmax(-1))
+    return layers, (torch.randn(4, 5),), {}
+
+
+def run(backend: str, mode: str, acts: Protocol, make: Callable[[], Made] = network) -> Result:
+    case = Case("network", make, MODES, (), ("tiny",))
+    return run_case(case, mode, backend, RunRequest(protocol=acts, timed=False))
+
+
+def acts_of(way: str, mode: str) -> Protocol:
+    return (Act(1, back=int(mode == "train")), *WAYS[way][mode])
+
+
+@pytest.mark.parametrize(("name", "mode"), [(name, mode) for name, (_, modes) in WRONG.items() for mode in modes])
+def test_ways_of_calling_tell_apart_who_ignores_one(name: str, mode: str) -> None:
+    for kept in KEPT:
+        kept.clear()
+    others = tuple(act for way in WAYS if way != WRONG[name][0] for act in WAYS[way][mode])
+    assert run(PLACE + name, mode, (*DEFAULT[mode], *others)).verdict == "same"
+    result = run(PLACE + name, mode, acts_of(WRONG[name][0], mode))
+    assert result.verdict in ("diverged", "crash"), result.detail
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("backend", ["eager", "aot_eager", "assay"])
+def test_ways_of_calling_accuse_nobody_who_is_right(backend: str, mode: str) -> None:
+    acts = tuple(act for way in WAYS for act in acts_of(way, mode))
+    result = run(backend, mode, acts)
+    assert result.verdict == "same", (result.detail, result.differences)
+    assert run("eager", mode, acts[:1]).verdict == "same"
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_chosen_acts_have_one_way_by_the_name_and_all_if_thorough(mode: str) -> None:
+    names = chosen("zoo.bert", mode)[0].split(", ")
+    assert len(names) == 2 and names[1] in WAYS
+    assert set(WAYS) < set(chosen("zoo.bert", mode, thorough=True)[0].split(", "))
+
+
+def test_first_row_is_that_of_what_has_the_batch() -> None:
+    x, mask, weight = torch.rand(4, 5), torch.ones(4, dtype=torch.bool), torch.rand(5)
+    made = first_row(Call(nothing, (x,), {"mask": mask, "weight": weight}))
+    assert torch.equal(made.args[0], x[:1]) and made.kwargs["mask"].shape == (1,)
+    assert made.kwargs["weight"] is weight
+    assert first_row(made) is made, "a batch of one has no smaller one"
+
+
+def test_turned_arguments_require_what_they_did_not() -> None:
+    x, y, labels = torch.rand(3), torch.rand(3, requires_grad=True), torch.arange(3)
+    turned(Call(nothing, (x, y, labels), {}))
+    assert (x.requires_grad, y.requires_grad, labels.requires_grad) == (True, False, False)
+
+
+def test_turned_arguments_stay_where_they_share_memory() -> None:
+    x = torch.rand(3)
+    turned(Call(nothing, (x, x[1:]), {}))
+    assert not x.requires_grad
+
+
+def left_of(make: Callable[[], Made], *ways: str) -> list[Act]:
+    """Which unusual acts of these ways are left for a program in training, once eager was asked."""
+    case = Case("program", make, MODES, (), ("tiny",))
+
+    def made(which: int) -> Call:
+        return made_call(case, "tiny", which, "cpu")
+
+    unusual = [WAYS[way]["train"][0] for way in ways]
+    scripts = Scripts(case, "train", (step(1), *(act for way in ways for act in WAYS[way]["train"])), made(0), made)
+    while True:
+        mended = scripts.without(observe(scripts.script(), "train", 0))
+        if mended is scripts:
+            return [act for act in scripts.acts if act in unusual]
+        scripts = mended
+
+
+def writing() -> Made:
+    def program(x: Tensor, weight: Tensor) -> Tensor:
+        return x.mul_(2) * weight
+
+    return program, (torch.randn(4, 3), torch.randn(3, requires_grad=True)), {}
+
+
+class Keeping(nn.Module):
+    """Keeps its last result, and multiplies the next one by it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = nn.Linear(3, 3)
+        self.last: Tensor = torch.ones(4, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        result = self.scale(x) * self.last
+        self.last = result.detach()
+        return result
+
+
+def keeping() -> Made:
+    return Keeping(), (torch.randn(4, 3),), {}
+
+
+def of_many_rows() -> Made:
+    return nn.BatchNorm1d(3), (torch.randn(4, 3),), {}
+
+
+@pytest.mark.parametrize(
+    ("make", "spared"),
+    [(writing, "gradients of arguments"), (keeping, "inference mode"), (of_many_rows, "a batch of one")],
+)
+def test_ways_of_calling_spare_programs_that_eager_does_not_run_so(make: Callable[[], Made], spared: str) -> None:
+    others = [way for way in ("frozen parameters", "gradients of arguments") if way != spared]
+    left = left_of(make, others[0], spared, *others[1:])
+    assert left == [WAYS[way]["train"][0] for way in others]
