@@ -74,7 +74,7 @@ def build(
     load_kernels: LoadKernels = load_kernels,
     choose: Choose | None = None,
 ) -> Host:
-    """A functional graph as one host function over kernels and ATen. `choose`: products of ours; else it is measured."""
+    """A functional graph as one host function over kernels and ATen. `choose`: products of ours, else measured."""
     schedule = schedule_of(program, options, journal, choose)
     with journal.stage("emit"):
         source = emit(schedule)
