@@ -59,6 +59,7 @@ class Shrinking:
         self.folder = Path(request["folder"])
         known = self.folder / TRIED
         self.tried = set(known.read_text().split()) if known.is_file() else set()
+        self.may_raise = "error" in fields
         self.why = "Dynamo makes no graph of it"
 
     def run(self) -> None:
@@ -92,7 +93,7 @@ class Shrinking:
     def _texts(self) -> Iterator[Candidate]:
         """The text of the case, if it has one; gone through quickly, and by all of its acts."""
         try:
-            program = SourceProgram.of(case_of(self.request), self.request["size"], "error" in self.kind.fields)
+            program = SourceProgram.of(case_of(self.request), self.request["size"], self.may_raise)
         except Unwritable as error:
             self.why += f"; and it has no text of its own: {error}"
             return
@@ -102,7 +103,7 @@ class Shrinking:
     def _graphs(self, case: Case) -> Iterator[GraphProgram]:
         for gm, inputs in recorded(case, self.request):
             try:
-                yield GraphProgram.of(gm, inputs)
+                yield GraphProgram.of(gm, inputs, self.may_raise)
             except Unprintable as error:
                 self.why = f"a graph has no text in torch alone: {error}"
             else:

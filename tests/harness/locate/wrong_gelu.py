@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, fx, nn
 from torch._dynamo.utils import counters
 
-from assay.harness.case import case
+from assay.harness.case import Case, case
 from assay.harness.locate.rungs import Rung, register_ladder
 
 
@@ -72,6 +72,16 @@ def keyed(gm: fx.GraphModule, example_inputs: Sequence[object]) -> Callable[...,
     return lambda *args: tuple(y.to(torch.float64 if kept == 8 else torch.float32) for y in gm.forward(*args))
 
 
+def unchecked(gm: fx.GraphModule, example_inputs: Sequence[object]) -> Callable[..., Any]:
+    """A label that is out of range is taken for the first one, where eager raises."""
+    for node in gm.graph.find_nodes(op="call_function", target=torch.nn.functional.cross_entropy):
+        scores, labels = node.args
+        with gm.graph.inserting_before(node):
+            node.args = (scores, gm.graph.call_method("mul", (labels, gm.graph.call_method("lt", (labels, 3)))))
+    gm.recompile()
+    return gm.forward
+
+
 NAME = "tests.harness.locate.wrong_gelu"
 register_ladder(f"{NAME}:wrong", (Rung("traced", f"{NAME}:traced"),))
 
@@ -126,3 +136,22 @@ def only_gelu() -> Any:
 @case(modes=("infer",))
 def steps() -> Any:
     return (lambda x: x.sin().cos() * 2), (torch.arange(64.0),), {}
+
+
+@case(modes=("infer",))
+def label_out_of_range() -> Any:
+    def program(x: Tensor, labels: Tensor) -> Tensor:
+        h = (x * 2).tanh()
+        return torch.nn.functional.cross_entropy(h + 1, labels).exp() * 2
+
+    return program, (torch.randn(4, 3), torch.tensor([0, 1, 3, 2])), {}
+
+
+def _of_a_number() -> Any:
+    def program(x: Tensor, n: int) -> Tensor:
+        return torch.nn.functional.gelu(x.sin() + 1) * 2 if n > 1 else x.cos()
+
+    return program, (torch.randn(4),), {}
+
+
+of_a_number = Case("of_a_number", _of_a_number, ("infer",), (), ("tiny",), numbers=((1,), (2,), (3,)))

@@ -22,6 +22,7 @@ FILE = Path(__file__).parents[1] / "wrong_gelu.py"
 NAME = "tests.harness.locate.wrong_gelu"
 VALUES = Kind("diverged", frozenset({"values"}))
 DTYPE = Kind("diverged", frozenset({"dtype"}))
+ERROR = Kind("diverged", frozenset({"error"}))
 KILLED = Kind("crash", frozenset(), "killed by SIGKILL")
 
 
@@ -69,6 +70,16 @@ def test_shrink_takes_the_case_where_no_graph_fails_by_itself() -> None:
 def test_shrink_takes_the_case_where_no_text_makes_the_input_of_its_graph() -> None:
     made = least("steps", "wrong_of_steps", VALUES, limit_s=15)
     assert made.is_case and made.is_text_alone and "torch.arange(64.0)" in made.body and made.on_backend
+
+
+def test_shrink_keeps_the_call_that_raises_in_eager() -> None:
+    made = least("label_out_of_range", "unchecked", ERROR, limit_s=15)
+    assert made.operators == ("cross_entropy",) and made.is_text_alone and made.on_backend and not made.is_case
+
+
+def test_shrink_records_the_graphs_of_every_number_that_a_case_is_called_with() -> None:
+    made = least("of_a_number", "wrong", VALUES, limit_s=15)
+    assert made.operators == ("gelu",) and made.on_backend and not made.is_case
 
 
 def test_graph_program_is_read_by_another_process() -> None:
