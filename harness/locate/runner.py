@@ -1,8 +1,8 @@
 """Runs one case on one backend after another, in a child that stays, so that torch is imported once.
 
-What a child is told is one line: `{"mode": "train", "backend": "assay", "times": 1, "quick": true}`. It answers with
-one line, too: `{"rows": [...], "graphs": [[...]], "kernels": [...]}`. A child that dies or is silent is a crash or
-a timeout of that run, and a fresh one goes on.
+What a child is told is one line: `{"mode": "train", "backend": "assay", "times": 1, "how": {"quick": true, ...}}`. It
+answers with one line, too: `{"rows": [...], "graphs": [[...]], "kernels": [...]}`. A child that dies or is silent is a
+crash or a timeout of that run, and a fresh one goes on.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import dataclasses
 import json
 import logging
 import os
+import re
 import sys
 import warnings
 from collections.abc import Mapping
@@ -50,6 +51,13 @@ def is_failure(row: Result) -> bool:
     return row.verdict not in HARMLESS
 
 
+def step_of(row: Result) -> int | None:
+    """The step in which a row failed first, if it says that."""
+    told = row.detail if row.verdict == "crash" or not row.differences else row.differences[0].path
+    found = re.match(r"step (\d+)", told)
+    return int(found[1]) if found else None
+
+
 def is_alike(one: Kind, other: Kind) -> bool:
     """Whether two failures are taken for one: a field in common, or the same error; a timeout is one of its own."""
     if one.verdict != other.verdict:
@@ -74,6 +82,8 @@ class Runner:
     runs: int = 0
     is_quick: bool = True
     """Whether it is enough that a backend equals one eager run bit for bit. That is quicker, and sees less."""
+    most_acts: int | None = None
+    """After how many acts a run ends, where it is known that they are enough for the failure."""
     _children: dict[tuple[tuple[str, str], ...], Child] = field(default_factory=dict)
 
     def __enter__(self) -> Runner:
@@ -91,11 +101,12 @@ class Runner:
         """The case on a backend, so many times; `timeout` or `crash` where the child gives no answer."""
         self.runs += times
         if is_warm:
-            asked = RunRequest(size=self.size, seed=self.seed, timed=False)
+            asked = RunRequest(size=self.size, seed=self.seed, timed=False, most_acts=self.most_acts)
             return Tried(tuple(run_warm(self.case, mode, backend, asked, self.timeout_s) for _ in range(times)))
         child = self._child(environment)
         try:
-            child.tell(json.dumps({"mode": mode, "backend": backend, "times": times, "quick": self.is_quick}))
+            how = {"quick": self.is_quick, "most_acts": self.most_acts}
+            child.tell(json.dumps({"mode": mode, "backend": backend, "times": times, "how": how}))
             answer = json.loads(child.line(min(self.timeout_s, limit_s or self.timeout_s) * times))
         except (Lost, OSError) as lost:
             return self._lost(environment, lost, backend, mode)
@@ -137,7 +148,7 @@ def _answer(case: Case, request: Mapping[str, Any], asked: Mapping[str, Any]) ->
     rows = []
     for _ in range(asked["times"]):
         SEEN.start()
-        wanted = RunRequest(size=request["size"], seed=request["seed"], timed=False, quick=asked["quick"])
+        wanted = RunRequest(size=request["size"], seed=request["seed"], timed=False, **asked["how"])
         result = run_case(case, asked["mode"], asked["backend"], wanted)
         rows.append(finite(dataclasses.asdict(result)))
     return {"rows": rows, "graphs": SEEN.graphs, "kernels": SEEN.kernels}

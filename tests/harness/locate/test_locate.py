@@ -24,10 +24,11 @@ from assay.harness.locate.shrinking.shrink import Shrunk, shrunk
 from assay.harness.locate.source.text_of_case import text_of as written
 from assay.harness.outcome import Difference, Result
 from assay.harness.processes.worker import ask
+from assay.harness.run import RunRequest, run_case
 
 HERE = Path(__file__).parent / "wrong_gelu.py"
 WRONG = "tests.harness.locate.wrong_gelu:wrong"
-KEYED, DIES = (f"tests.harness.locate.wrong_gelu:{name}" for name in ("keyed", "dies"))
+KEYED, DIES, LATE = (f"tests.harness.locate.wrong_gelu:{name}" for name in ("keyed", "dies", "late"))
 
 
 def case_of(name: str) -> Case:
@@ -67,11 +68,13 @@ class Played:
 
     def __init__(self, verdicts: dict[str, str]) -> None:
         self.case, self.is_quick, self.verdicts, self.asked = case_of("right"), True, verdicts, Counter[str]()
+        self.most_acts: int | None = None
+        self.step, self.needs = "", 0
 
     def run(self, backend: str, mode: str, times: int = 1, **rest: object) -> Tried:
         self.asked[backend] += times
-        verdict = self.verdicts[backend]
-        differences = (Difference("values", "output[0]", "off"),) if verdict == "diverged" else ()
+        verdict = self.verdicts[backend] if self.needs <= (self.most_acts or self.needs) else "same"
+        differences = (Difference("values", f"{self.step}output[0]", "off"),) if verdict == "diverged" else ()
         return Tried(tuple(Result("right", mode, backend, verdict, differences) for _ in range(times)))
 
 
@@ -86,6 +89,26 @@ def test_ladder_halves_and_repeats_at_the_border() -> None:
     found, asked = climbed({name: "diverged" if name >= "rung_19" else "same" for name in names})
     assert found.first.rung.name == "rung_19" and found.below is not None and found.below.rung.name == "rung_18"
     assert asked["rung_19"] == asked["rung_18"] == 3 and len(asked) <= 7
+
+
+@pytest.mark.parametrize(
+    ("step", "needs", "most"),
+    [("step 2: ", 0, 2), ("step 2: ", 5, None), ("step 9: ", 0, None), ("", 0, None)],
+    ids=["enough", "not enough", "many", "not told"],
+)
+def test_ladder_runs_no_acts_behind_the_one_that_failed(step: str, needs: int, most: int | None) -> None:
+    played = Played({"eager": "same", "written": "diverged", "generated": "diverged"})
+    played.step, played.needs = step, needs
+    rungs = tuple(Rung(name, name) for name in played.verdicts)
+    found = Climb(played, "infer", rungs).find()  # type: ignore[arg-type]
+    assert found.first.rung.name == "written" and played.most_acts == most
+
+
+def test_run_ends_after_the_acts_that_are_asked_for() -> None:
+    def seen(most_acts: int | None) -> str:
+        return run_case(case_of("right"), "infer", LATE, RunRequest(timed=False, most_acts=most_acts)).verdict
+
+    assert (seen(None), seen(2), seen(3)) == ("diverged", "same", "diverged")
 
 
 def test_ladder_looks_past_a_rung_whose_time_was_up() -> None:
@@ -163,6 +186,31 @@ def test_repro_of_a_case_makes_its_calls_as_the_scenario_does() -> None:
     made = repro_of(least, Failing("called_twice", "infer", KEYED, "keyed", "dynamo"), times=2)
     assert made.is_verified and made.lines < 40 and "scenario(compiled, " in made.source
     assert "wrong dtype" in made.issue and KEYED in made.issue
+
+
+@pytest.mark.parametrize(
+    ("name", "backend", "field"),
+    [
+        ("its_gradients", "forgets", "structure"),
+        ("number_of_a_gelu", "wrong", "values"),
+    ],
+)
+def test_repro_sees(name: str, backend: str, field: str) -> None:
+    """None in the place of a gradient; a Python number."""
+    mode = case_of(name).modes[0]
+    row = Result(name, mode, backend, "diverged", (Difference(field, "step 1: output", "off"),))
+    failing = Failing(name, mode, f"tests.harness.locate.wrong_gelu:{backend}", backend, "dynamo")
+    made = repro_of(case_shrunk(name, row), failing, times=1)
+    assert made.is_verified, made.source
+
+
+@pytest.mark.parametrize(("mode", "is_on"), [("train", True), ("infer", False)])
+def test_repro_puts_back_what_the_eager_run_leaves_changed(mode: str, is_on: bool) -> None:
+    row = Result("right", mode, "eager", "diverged", (Difference("ambient", "step 1: grad", "off"),))
+    text = text_of(case_shrunk("right", row), "right", mode, "eager")
+    assert (
+        f"    for call in range(1):\n        torch.manual_seed(call)\n        torch.set_grad_enabled({is_on})" in text
+    )
 
 
 def test_repro_of_a_process_that_dies_fails_by_a_signal() -> None:

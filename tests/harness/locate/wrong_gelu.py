@@ -82,6 +82,22 @@ def unchecked(gm: fx.GraphModule, example_inputs: Sequence[object]) -> Callable[
     return gm.forward
 
 
+def forgets(gm: fx.GraphModule, example_inputs: Sequence[object]) -> Callable[..., Any]:
+    """The first input gets no gradient."""
+    return lambda first, *args: gm.forward(first.detach(), *args)
+
+
+def late(gm: fx.GraphModule, example_inputs: Sequence[object]) -> Callable[..., Any]:
+    """Wrong from the third call on."""
+    calls: list[int] = []
+
+    def run(*args: Any) -> Any:
+        calls.append(1)
+        return tuple(y + (len(calls) > 2) for y in gm.forward(*args))
+
+    return run
+
+
 NAME = "tests.harness.locate.wrong_gelu"
 register_ladder(f"{NAME}:wrong", (Rung("traced", f"{NAME}:traced"),))
 
@@ -155,3 +171,23 @@ def _of_a_number() -> Any:
 
 
 of_a_number = Case("of_a_number", _of_a_number, ("infer",), (), ("tiny",), numbers=((1,), (2,), (3,)))
+
+
+def gradients_as_result(f: Callable[..., Any], x: Tensor, w: Tensor) -> Any:
+    f(x, w).sum().backward()
+    return x.grad, w.grad, 3
+
+
+@case(scenario=gradients_as_result, modes=("train",))
+def its_gradients() -> Any:
+    return torch.mul, (torch.randn(2, requires_grad=True), torch.randn(2, requires_grad=True)), {}
+
+
+def how_many(f: Callable[..., Any], x: Tensor) -> int:
+    """A Python number that the result decides."""
+    return int((f(x) * 2**20).sum())
+
+
+@case(scenario=how_many, modes=("infer",))
+def number_of_a_gelu() -> Any:
+    return torch.nn.functional.gelu, (torch.full((2,), 1.5),), {}
