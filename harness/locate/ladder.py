@@ -41,7 +41,8 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """Where a case begins to differ. `below` is the last rung that does not; None if the first one differs."""
+    """Where a case begins to differ, and how it does there. `below` is the last rung that does not; None if the first
+    one differs."""
 
     case: str
     mode: str
@@ -84,9 +85,8 @@ class Climb:
                 self._run(index)
         index = self._halved(self.rungs.index(top.rung))
         first, below = self._again(index), self._below(index)
-        assert self.kind is not None
         case, backend = self.runner.case.name, self.rungs[-1].backend
-        return Found(case, self.mode, backend, self.kind, first, below, tuple(self.steps.values()))
+        return Found(case, self.mode, backend, kind_of(first.row), first, below, tuple(self.steps.values()))
 
     def _below(self, index: int) -> Step | None:
         """The nearest rung under one of which it is known how it fares."""

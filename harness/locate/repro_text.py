@@ -78,13 +78,15 @@ NAMES_OF = """
 def names_of(node):
     return [] if node is None else [node.name(), *names_of((node.next_functions or [(None, 0)])[0][0])]
 """
-SAME, FRESH, MOVED = "same", "fresh", "moved"
+SAME, FRESH, MOVED, DRAWN = "same", "fresh", "moved", "drawn"
 GIVEN: Mapping[str, str] = {
     SAME: "",
     FRESH: "args, kwargs = made()[1:] if call else (args, kwargs)",
     MOVED: "[x.data.mul_(0.75) for x in inputs if call and x.is_floating_point()]",
+    DRAWN: "[x.data.normal_() for x in inputs if call and x.is_floating_point()]",
 }
-"""What a call after the first is given: the same tensors, others, or the same with other numbers in them."""
+"""What a call after the first is given: the same tensors, others, or the same with other numbers in them: smaller
+ones, or any."""
 
 
 OTHER: Mapping[str, str] = {"infer": "train", "train": "infer"}
@@ -111,7 +113,7 @@ class Form:
 
 def forms(shrunk: Shrunk, mode: str) -> Iterator[Form]:
     """The forms in which a failure may show, the likeliest first: by the step in which it was seen."""
-    several = [Form(3, FRESH), Form(3, SAME), Form(3, MOVED)]
+    several = [Form(3, given) for given in (FRESH, SAME, MOVED, DRAWN)]
     further = [Form(in_other_mode=True), Form(3, FRESH, in_other_mode=True), Form(in_double=True)]
     count = shrunk.body.rpartition("return ")[2].count(",")
     parts = [Form(which=f"[{place}:{place + 1}]") for place in range(count) if not shrunk.is_case and count > 1]
@@ -241,8 +243,8 @@ def _inputs(shrunk: Shrunk, mode: str, form: Form) -> Iterator[str]:
         yield "is_module = isinstance(function, torch.nn.Module)"
         yield "inputs += list(function.state_dict(keep_vars=True).values()) if is_module else []"
         yield from ["function.train(False) if is_module else None"] * (mode == "infer")
-    if form.given == MOVED:
-        yield GIVEN[MOVED]
+    if form.given in (MOVED, DRAWN):
+        yield GIVEN[form.given]
 
 
 def _called(shrunk: Shrunk, mode: str, form: Form) -> Iterator[str]:

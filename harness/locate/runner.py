@@ -44,7 +44,7 @@ class Tried:
 
     def failures(self, like: Kind | None = None) -> list[Result]:
         """The runs that failed, in the way of `like` if it is given."""
-        return [row for row in self.rows if is_failure(row) and (like is None or is_alike(kind_of(row), like))]
+        return [row for row in self.rows if is_failure(row) and (like is None or is_akin(kind_of(row), like))]
 
 
 def is_failure(row: Result) -> bool:
@@ -63,6 +63,14 @@ def is_alike(one: Kind, other: Kind) -> bool:
     if one.verdict != other.verdict:
         return False
     return bool(one.fields & other.fields) if one.fields or other.fields else one.error == other.error
+
+
+def is_akin(one: Kind, other: Kind) -> bool:
+    """Whether failures of two backends may be one. Backends that run a program by other means put an error in other
+    words, so that its class is enough."""
+    if (one.verdict, other.verdict) == ("crash", "crash"):
+        return one.error.partition(":")[0] == other.error.partition(":")[0]
+    return is_alike(one, other)
 
 
 def lost_row(case: str, mode: str, backend: str, lost: Lost | OSError, child: Child) -> Result:

@@ -32,7 +32,7 @@ from pathlib import Path
 from typing import Any
 
 from assay.harness.case import Case
-from assay.harness.locate.runner import is_alike, is_failure
+from assay.harness.locate.runner import is_akin, is_alike, is_failure
 from assay.harness.locate.shrinking.candidates import BEST, TRIED, TRYING, Candidate, told
 from assay.harness.locate.shrinking.graph_program import GraphProgram, Unprintable
 from assay.harness.locate.shrinking.recorded_graphs import case_of, recorded
@@ -154,7 +154,8 @@ class Shrinking:
             if self.request["is_warm"]:
                 os.environ.update(fresh)  # what an earlier program left in the cache is not to decide
             row = run_case(case, self.mode, backend, asked)
-        return row if is_failure(row) and is_alike(kind_of(row), self.kind) else None
+        is_like = is_akin if candidate.is_last else is_alike
+        return row if is_failure(row) and is_like(kind_of(row), self.kind) else None
 
 
 def main() -> None:

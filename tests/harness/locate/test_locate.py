@@ -69,13 +69,14 @@ class Played:
     def __init__(self, verdicts: dict[str, str]) -> None:
         self.case, self.is_quick, self.verdicts, self.asked = case_of("right"), True, verdicts, Counter[str]()
         self.most_acts: int | None = None
-        self.step, self.needs = "", 0
+        self.step, self.needs, self.errors = "", 0, dict[str, str]()
 
     def run(self, backend: str, mode: str, times: int = 1, **rest: object) -> Tried:
         self.asked[backend] += times
         verdict = self.verdicts[backend] if self.needs <= (self.most_acts or self.needs) else "same"
         differences = (Difference("values", f"{self.step}output[0]", "off"),) if verdict == "diverged" else ()
-        return Tried(tuple(Result("right", mode, backend, verdict, differences) for _ in range(times)))
+        detail = self.errors.get(backend, "")
+        return Tried(tuple(Result("right", mode, backend, verdict, differences, detail=detail) for _ in range(times)))
 
 
 def climbed(verdicts: dict[str, str]) -> tuple[Found, Counter[str]]:
@@ -89,6 +90,18 @@ def test_ladder_halves_and_repeats_at_the_border() -> None:
     found, asked = climbed({name: "diverged" if name >= "rung_19" else "same" for name in names})
     assert found.first.rung.name == "rung_19" and found.below is not None and found.below.rung.name == "rung_18"
     assert asked["rung_19"] == asked["rung_18"] == 3 and len(asked) <= 7
+
+
+def test_ladder_takes_one_error_in_other_words_for_the_same() -> None:
+    played = Played({"eager": "same", "written": "crash", "lowered": "crash", "generated": "crash"})
+    played.errors = {
+        "written": "step 1, backward: NotImplementedError: no such node",
+        "lowered": "step 1, backward: RuntimeError at b.py:7: sizes do not match",
+        "generated": "step 1, backward: RuntimeError at a.py:3: the gradient is of another shape",
+    }
+    rungs = tuple(Rung(name, name) for name in played.verdicts)
+    found = Climb(played, "infer", rungs).find()  # type: ignore[arg-type]
+    assert found.first.rung.name == "lowered" and found.kind.error == "RuntimeError: sizes do not match"
 
 
 @pytest.mark.parametrize(
@@ -193,12 +206,13 @@ def test_repro_of_a_case_makes_its_calls_as_the_scenario_does() -> None:
     [
         ("its_gradients", "forgets", "structure"),
         ("number_of_a_gelu", "wrong", "values"),
+        ("small_integers", "of_halves", "values"),
     ],
 )
 def test_repro_sees(name: str, backend: str, field: str) -> None:
-    """None in the place of a gradient; a Python number."""
+    """None in the place of a gradient; a Python number; what is wrong of other numbers than the case's own alone."""
     mode = case_of(name).modes[0]
-    row = Result(name, mode, backend, "diverged", (Difference(field, "step 1: output", "off"),))
+    row = Result(name, mode, backend, "diverged", (Difference(field, "step 2: output", "off"),))
     failing = Failing(name, mode, f"tests.harness.locate.wrong_gelu:{backend}", backend, "dynamo")
     made = repro_of(case_shrunk(name, row), failing, times=1)
     assert made.is_verified, made.source
@@ -211,6 +225,12 @@ def test_repro_puts_back_what_the_eager_run_leaves_changed(mode: str, is_on: boo
     assert (
         f"    for call in range(1):\n        torch.manual_seed(call)\n        torch.set_grad_enabled({is_on})" in text
     )
+
+
+def test_repro_is_to_assert_what_differs_near_a_kink_of_eager() -> None:
+    kink = Difference("values", "step 1: output", "reference-unstable: 4 of 32 elements lie across a kink")
+    unstable = case_shrunk("only_gelu", Result("only_gelu", "infer", WRONG, "reference-unstable", (kink,)))
+    assert repro_of(unstable, Failing("only_gelu", "infer", WRONG, "wrong", "traced"), times=1).is_verified
 
 
 def test_repro_of_a_process_that_dies_fails_by_a_signal() -> None:

@@ -87,6 +87,11 @@ def forgets(gm: fx.GraphModule, example_inputs: Sequence[object]) -> Callable[..
     return lambda first, *args: gm.forward(first.detach(), *args)
 
 
+def of_halves(gm: fx.GraphModule, example_inputs: Sequence[object]) -> Callable[..., Any]:
+    """Inputs are rounded to bfloat16 first."""
+    return lambda *args: gm.forward(*(arg.bfloat16().float() for arg in args))
+
+
 def late(gm: fx.GraphModule, example_inputs: Sequence[object]) -> Callable[..., Any]:
     """Wrong from the third call on."""
     calls: list[int] = []
@@ -191,3 +196,8 @@ def how_many(f: Callable[..., Any], x: Tensor) -> int:
 @case(scenario=how_many, modes=("infer",))
 def number_of_a_gelu() -> Any:
     return torch.nn.functional.gelu, (torch.full((2,), 1.5),), {}
+
+
+@case(modes=("infer",))
+def small_integers() -> Any:
+    return torch.neg, (torch.arange(4.0),), {}
