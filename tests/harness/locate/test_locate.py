@@ -6,6 +6,7 @@ import dataclasses
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -252,13 +253,25 @@ def test_repro_looks_first_for_the_form_of_the_step_that_differed(told: str, fir
     assert known[0] == first and Form() in known and any(form.is_exact for form in known)
 
 
-def test_profile_marks_the_node_that_leaves_eager() -> None:
-    request = {"origin": f"{HERE}::model", "case": "wrong_gelu.model", "mode": "infer", "size": "tiny", "seed": 0}
+def profiled(name: str) -> tuple[dict[str, Any], ...]:
+    request = {"origin": f"{HERE}::{name}", "case": f"wrong_gelu.{name}", "mode": "infer", "size": "tiny", "seed": 0}
     answer = ask("assay.harness.locate.profile_worker", {**request, "backend": WRONG}, 120.0, {})
-    assert answer.failure is None
-    place = first_that_leaves(answer.lines, 8.0, 2.0**-22)
-    assert place is not None and "gelu" in answer.lines[place]["node"]
-    assert first_that_leaves(answer.lines[:place], 8.0, 2.0**-22) is None
+    assert answer.failure is None, answer.failure
+    return answer.lines
+
+
+@pytest.mark.parametrize("name", ["model", "of_a_number"])
+def test_profile_marks_the_node_that_leaves_eager(name: str) -> None:
+    """Of a case that is given other numbers from call to call, too."""
+    lines = profiled(name)
+    place = first_that_leaves(lines, 8.0, 2.0**-22)
+    assert place is not None and "gelu" in lines[place]["node"]
+    assert first_that_leaves(lines[:place], 8.0, 2.0**-22) is None
+
+
+def test_profile_shows_what_a_program_computes_before_it_raises() -> None:
+    names = [line["node"].partition("    # ")[0] for line in profiled("label_out_of_range")]
+    assert names == ["mul = mul", "h = tanh", "add = add"]
 
 
 def test_graph_program_keeps_what_writes_to_a_result() -> None:
