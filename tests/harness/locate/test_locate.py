@@ -228,6 +228,13 @@ def test_repro_puts_back_what_the_eager_run_leaves_changed(mode: str, is_on: boo
     )
 
 
+def test_repro_asserts_another_field_where_the_first_one_shows_in_no_form() -> None:
+    differences = tuple(Difference(field, "step 1: output", "off") for field in ("random", "dtype", "values"))
+    least = case_shrunk("only_gelu", Result("only_gelu", "infer", WRONG, "diverged", differences))
+    made = repro_of(least, Failing("only_gelu", "infer", WRONG, "wrong", "traced"), times=1)
+    assert made.is_verified and "infer, tests.harness.locate.wrong_gelu:wrong: values at" in made.source
+
+
 def test_repro_is_to_assert_what_differs_near_a_kink_of_eager() -> None:
     kink = Difference("values", "step 1: output", "reference-unstable: 4 of 32 elements lie across a kink")
     unstable = case_shrunk("only_gelu", Result("only_gelu", "infer", WRONG, "reference-unstable", (kink,)))
