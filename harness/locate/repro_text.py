@@ -251,12 +251,12 @@ def _called(shrunk: Shrunk, mode: str, form: Form) -> Iterator[str]:
     """The lines of the call, and in training of its backward."""
     numbers = ", *NUMBERS[call % len(NUMBERS)]" if shrunk.is_case and "\nNUMBERS = " in shrunk.body else ""
     by = "scenario(compiled, " if shrunk.is_case and _has_scenario(shrunk.body) else "compiled("
+    if mode == "train" and form.calls > 1:
+        yield "[setattr(x, 'grad', None) for x in inputs if x.is_leaf]"
     yield f"result = {by}*args{numbers}, **kwargs)"
     yield "outputs = [y for y in tree_leaves(result) if isinstance(y, torch.Tensor)]"
     if mode == "train":
         yield f"roots = [y for y in outputs if y.requires_grad]{form.which}"
-        if form.calls > 1:
-            yield "[setattr(x, 'grad', None) for x in inputs if x.is_leaf]"
         yield "torch.autograd.backward(roots, [torch.randn_like(y) for y in roots]) if roots else None"
 
 

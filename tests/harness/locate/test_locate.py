@@ -208,10 +208,12 @@ def test_repro_of_a_case_makes_its_calls_as_the_scenario_does() -> None:
         ("its_gradients", "forgets", "structure"),
         ("number_of_a_gelu", "wrong", "values"),
         ("small_integers", "of_halves", "values"),
+        ("gone_back", "of_halves", "gradient"),
     ],
 )
 def test_repro_sees(name: str, backend: str, field: str) -> None:
-    """None in the place of a gradient; a Python number; what is wrong of other numbers than the case's own alone."""
+    """None in the place of a gradient; a Python number; what is wrong of other numbers than the case's own alone, in
+    results and in gradients that a scenario makes."""
     mode = case_of(name).modes[0]
     row = Result(name, mode, backend, "diverged", (Difference(field, "step 2: output", "off"),))
     failing = Failing(name, mode, f"tests.harness.locate.wrong_gelu:{backend}", backend, "dynamo")

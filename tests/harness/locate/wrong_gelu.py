@@ -201,3 +201,12 @@ def number_of_a_gelu() -> Any:
 @case(modes=("infer",))
 def small_integers() -> Any:
     return torch.neg, (torch.arange(4.0),), {}
+
+
+def goes_back(f: Callable[..., Any], x: Tensor) -> None:
+    f(x).sum().backward()
+
+
+@case(scenario=goes_back, modes=("train",))
+def gone_back() -> Any:
+    return (lambda x: x * x), (torch.arange(4.0).requires_grad_(),), {}
