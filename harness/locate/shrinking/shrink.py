@@ -69,7 +69,7 @@ def shrunk(case: Case, found: Found, backend: str, *, size: str, seed: int, limi
     request = {
         "origin": case.origin, "case": case.name, "mode": found.mode, "size": size, "seed": seed,
         "rung": found.first.rung.backend, "is_warm": found.first.rung.is_warm, "backend": backend,
-        "kind": [kind.verdict, sorted(kind.fields), kind.error],
+        "kind": [kind.verdict, sorted(kind.fields), kind.error], "acts": found.acts,
     }  # fmt: skip
     environment = {**sharing(), **dict(found.first.rung.environment)}
     with tempfile.TemporaryDirectory(prefix="assay-shrink-") as folder:

@@ -6,7 +6,7 @@ It forks a worker for each request that it is told, so that one after another be
 they need, and run nothing. A request is a line:
 
     {"origin", "case", "mode", "size", "seed", "rung", "is_warm", "backend", "kind": [verdict, [field], error],
-     "folder", "left_s"}
+     "acts": how many are enough or null, "folder", "left_s"}
 
 A worker says `{}` before each program that it tries, and `{"source", ...}` for each that fails, the smallest last. The
 last line, `{"done": ..., "on_backend": ...}`, says whether the smallest program also fails on the real backend. Where a
@@ -149,7 +149,8 @@ class Shrinking:
         if not candidate.program.is_program(self.mode):
             return None
         case, is_quick = candidate.program.case("shrunk", self.mode), candidate.is_quick
-        asked = RunRequest(timed=False, protocol=FEW[self.mode] if is_quick else None, quick=is_quick)
+        acts = FEW[self.mode][: self.request["acts"]] if is_quick else None
+        asked = RunRequest(timed=False, protocol=acts, quick=is_quick)
         with cold_environment() as fresh:
             if self.request["is_warm"]:
                 os.environ.update(fresh)  # what an earlier program left in the cache is not to decide

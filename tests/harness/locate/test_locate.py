@@ -71,9 +71,11 @@ class Played:
         self.case, self.is_quick, self.verdicts, self.asked = case_of("right"), True, verdicts, Counter[str]()
         self.most_acts: int | None = None
         self.step, self.needs, self.errors = "", 0, dict[str, str]()
+        self.calls: list[tuple[str, int | None]] = []
 
     def run(self, backend: str, mode: str, times: int = 1, **rest: object) -> Tried:
         self.asked[backend] += times
+        self.calls.append((backend, self.most_acts))
         verdict = self.verdicts[backend] if self.needs <= (self.most_acts or self.needs) else "same"
         differences = (Difference("values", f"{self.step}output[0]", "off"),) if verdict == "diverged" else ()
         detail = self.errors.get(backend, "")
@@ -107,15 +109,16 @@ def test_ladder_takes_one_error_in_other_words_for_the_same() -> None:
 
 @pytest.mark.parametrize(
     ("step", "needs", "most"),
-    [("step 2: ", 0, 2), ("step 2: ", 5, None), ("step 9: ", 0, None), ("", 0, None)],
-    ids=["enough", "not enough", "many", "not told"],
+    [("step 1: ", 0, 1), ("step 2: ", 2, 2), ("step 2: ", 5, None), ("step 9: ", 9, None), ("", 2, None)],
+    ids=["one is enough", "two are enough", "not enough", "many", "not told"],
 )
 def test_ladder_runs_no_acts_behind_the_one_that_failed(step: str, needs: int, most: int | None) -> None:
     played = Played({"eager": "same", "written": "diverged", "generated": "diverged"})
     played.step, played.needs = step, needs
     rungs = tuple(Rung(name, name) for name in played.verdicts)
     found = Climb(played, "infer", rungs).find()  # type: ignore[arg-type]
-    assert found.first.rung.name == "written" and played.most_acts == most
+    assert found.first.rung.name == "written" and found.acts == most
+    assert [acts for _, acts in played.calls[:1]] == [1] and {acts for _, acts in played.calls[-3:]} == {most}
 
 
 def test_run_ends_after_the_acts_that_are_asked_for() -> None:
