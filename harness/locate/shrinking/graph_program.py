@@ -28,6 +28,9 @@ MOST_WRITTEN = 48
 """Numbers of a tensor that is written out."""
 MOST_MARKED = 16
 """Numbers of a drawn tensor that are NaN, or infinite, at places that are written out one by one."""
+LARGE = 12
+PIECES, MOST_PIECES = (1, 4), 32
+"""Of a graph with so many calls, parts of these sizes are tried by themselves first, at most so many kinds of them."""
 SPECIAL = ("nan", "inf", "-inf")
 SMALLER = (1, 2, 3, 4, 8)
 NAMESPACES: Mapping[str, Any] = {"torch": torch, "operator": operator}
@@ -272,6 +275,30 @@ class GraphProgram:
         return replace(self, givens=givens, lines=tuple(reversed(kept)))
 
     # ---- simpler programs
+
+    def pieces(self) -> Iterator[GraphProgram]:
+        """Of a large graph, a few calls by themselves with the operands that they have there, each kind of them once.
+
+        What one operator does wrong shows in them, and they take much less time than the whole.
+        """
+        if len(self.lines) < LARGE:
+            return
+        values, seen = self.values(), set()
+        for size in PIECES:
+            for start in range(0, len(self.lines) - size + 1, (size + 1) // 2):
+                piece = self._piece(self.lines[start : start + size], values)
+                kind = tuple(line.text().partition("(")[0].partition(" = ")[2] for line in piece.lines)
+                if len(piece.lines) == size and kind not in seen and len(seen) < MOST_PIECES:
+                    seen.add(kind)
+                    yield piece
+
+    def _piece(self, lines: Sequence[Line], values: Mapping[str, Any]) -> GraphProgram:
+        """These lines alone; its outputs are what no line of them reads. The whole, where that cannot be."""
+        read = {name for line in lines for name in line.reads}
+        results = [line.name for line in lines if isinstance(values.get(line.name), Tensor)]
+        outputs = tuple(name for name in results if name not in read)
+        others = [line for line in self.lines if line not in lines]
+        return replace(self, outputs=outputs)._cut(others, values) if outputs else self
 
     def simpler(self) -> Iterator[GraphProgram]:
         """Programs with one change each, the boldest first."""

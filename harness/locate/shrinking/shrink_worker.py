@@ -82,8 +82,10 @@ class Shrinking:
         return next(filter(self._fails, self._programs()), None)
 
     def _programs(self) -> Iterator[Candidate]:
-        """Graphs first, as they are the smallest; then the text of the case, and last what sees more of graphs."""
+        """Graphs first, as they are the smallest, after pieces of large ones; then the text of the case, and last what
+        sees more of graphs."""
         graphs = list(self._graphs(case_of(self.request)))
+        yield from (Candidate(piece, is_quick=True) for program in graphs for piece in program.pieces())
         yield from (Candidate(program, is_quick=True) for program in graphs)
         texts = list(self._texts())
         yield from texts

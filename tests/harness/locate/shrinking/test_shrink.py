@@ -92,6 +92,24 @@ def test_graph_program_is_read_by_another_process() -> None:
     assert read.body() == program.body() and torch.equal(read.values()["gelu"], program.values()["gelu"])
 
 
+def test_graph_program_has_pieces_of_few_calls_if_it_is_large() -> None:
+    graph = torch.fx.Graph()
+    x, w = graph.placeholder("x"), graph.placeholder("w")
+    y = x
+    for _ in range(5):
+        y = graph.call_function(torch.nn.functional.gelu, (graph.call_function(torch.mm, (y, w)),))
+        graph.call_method("add_", (w, 1))
+    graph.output((graph.call_method("sum", (y,)),))
+    module = torch.fx.GraphModule({}, graph)
+    program = GraphProgram.of(module, [torch.randn(2, 2), torch.randn(2, 2).requires_grad_()])
+    pieces = list(program.pieces())
+    assert [piece.operators("train") for piece in pieces[:4]] == [("mm",), ("gelu",), ("add_",), ("sum",)]
+    assert {len(piece.lines) for piece in pieces[4:]} == {4} and len(pieces) == len({p.body() for p in pieces})
+    assert [given.tensor.requires_grad for given in pieces[1].givens] == [True]
+    assert all(piece.is_program("train") for piece in pieces if piece.operators("train") != ("add_",))
+    assert not list(GraphProgram(program.givens, program.lines[:3], (program.lines[1].name,)).pieces())
+
+
 def test_graph_program_draws_an_input_and_keeps_what_is_no_number_in_it() -> None:
     x = torch.randn(3, 40)
     x[0, 7], x[2, 1], x[1] = float("nan"), float("inf"), float("-inf")
