@@ -283,7 +283,7 @@ class GraphProgram:
         """
         if len(self.lines) < LARGE:
             return
-        values, seen = self.values(), set()
+        values, seen = self.values(), set[tuple[str, ...]]()
         for size in PIECES:
             for start in range(0, len(self.lines) - size + 1, (size + 1) // 2):
                 piece = self._piece(self.lines[start : start + size], values)

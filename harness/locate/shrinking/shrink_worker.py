@@ -19,6 +19,7 @@ worker that finds them there goes on from them.
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
 import logging
 import os
@@ -27,7 +28,7 @@ import sys
 import time
 import traceback
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +47,8 @@ from assay.harness.run import RunRequest, run_case
 from assay.harness.search.generated import Kind, kind_of
 
 Say = Callable[[dict[str, Any]], None]
+FOR_PIECES = 1 / 3
+"""The part of the time that pieces of large graphs may take."""
 
 
 class Shrinking:
@@ -85,12 +88,21 @@ class Shrinking:
         """Graphs first, as they are the smallest, after pieces of large ones; then the text of the case, and last what
         sees more of graphs."""
         graphs = list(self._graphs(case_of(self.request)))
-        yield from (Candidate(piece, is_quick=True) for program in graphs for piece in program.pieces())
+        yield from itertools.takewhile(self._is_early(), self._pieces(graphs))
         yield from (Candidate(program, is_quick=True) for program in graphs)
         texts = list(self._texts())
         yield from texts
         yield from (Candidate(program, is_quick=False) for program in graphs if not texts)
         self.why += "; and its own text does not fail in that way" * bool(texts)
+
+    def _pieces(self, graphs: Sequence[GraphProgram]) -> Iterator[Candidate]:
+        yield from (Candidate(piece, is_quick=True) for program in graphs for piece in program.pieces())
+
+    def _is_early(self) -> Callable[[object], bool]:
+        """Whether a part of the time from now on is left, when it is called."""
+        now = time.monotonic()
+        until = now + FOR_PIECES * (self.end_s - now)
+        return lambda _: time.monotonic() < until
 
     def _texts(self) -> Iterator[Candidate]:
         """The text of the case, if it has one; gone through quickly, and by all of its acts."""

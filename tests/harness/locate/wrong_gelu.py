@@ -210,3 +210,13 @@ def goes_back(f: Callable[..., Any], x: Tensor) -> None:
 @case(scenario=goes_back, modes=("train",))
 def gone_back() -> Any:
     return (lambda x: x * x), (torch.arange(4.0).requires_grad_(),), {}
+
+
+@case(modes=("infer",))
+def many_calls() -> Any:
+    def program(x: Tensor) -> Tensor:
+        for _ in range(8):
+            x = torch.nn.functional.gelu(x.sin() + 1)
+        return x.sum()
+
+    return program, (torch.randn(4),), {}

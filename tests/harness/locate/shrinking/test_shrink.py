@@ -15,6 +15,7 @@ from assay.harness.locate.rungs import Rung
 from assay.harness.locate.shrinking import shrink
 from assay.harness.locate.shrinking.graph_program import MARKED, Given, GraphProgram, plainer
 from assay.harness.locate.shrinking.shrink import NotShrunk, Shrunk, shrunk
+from assay.harness.locate.shrinking.shrink_worker import Shrinking
 from assay.harness.outcome import Result
 from assay.harness.search.generated import Kind
 
@@ -53,6 +54,18 @@ def test_shrink_leaves_out_a_program_that_does_not_end(monkeypatch: pytest.Monke
     monkeypatch.setattr(shrink, "CANDIDATE_S", 8.0)
     made = least("model", "hangs_of_few", VALUES, limit_s=24)
     assert len(made.operators) >= 2 and "gelu" in made.operators and made.on_backend
+
+
+@pytest.mark.parametrize(("left_s", "calls"), [(1000, 1), (0, 25)])
+def test_shrink_tries_pieces_of_a_large_graph_first_while_there_is_time(
+    left_s: float, calls: int, tmp_path: Path
+) -> None:
+    request = {
+        "origin": f"{FILE}::many_calls", "case": "wrong_gelu.many_calls", "mode": "infer", "size": "tiny", "seed": 0,
+        "kind": ["diverged", ["values"], ""], "folder": str(tmp_path), "left_s": left_s,
+    }  # fmt: skip
+    first = next(Shrinking(request, lambda told: None)._programs())
+    assert len(first.program.operators("infer")) == calls
 
 
 def test_shrink_says_that_its_time_was_up_before_anything_failed(monkeypatch: pytest.MonkeyPatch) -> None:
