@@ -90,7 +90,7 @@ class RunRequest:
 
     The protocol is that of harness/protocol/acts.py where none is given, with all of the further acts if `is_thorough`.
     With `quick`, a backend that does bit for bit what one run of eager did is `same`. With `is_poked`, outputs are
-    written to after the last step. `timed`: further calls are timed.
+    written to after the last step. `timed`: further calls are timed. `most_acts`: the protocol ends after so many.
     """
 
     size: str = "tiny"
@@ -101,6 +101,7 @@ class RunRequest:
     is_thorough: bool = False
     quick: bool = False
     is_poked: bool = True
+    most_acts: int | None = None
 
 
 DEFAULT_REQUEST = RunRequest()
@@ -131,6 +132,7 @@ def run_case(case: Case, mode: str, backend: str | Backend, asked: RunRequest = 
                 return made_call(case, size, seed + which, device)
 
             acts = asked.protocol or acts_for(case, mode, asked.is_thorough, bytes_of_state(call))
+            acts = acts[: asked.most_acts]
             scripts = Scripts(case, mode, acts, call, make, watches_leaks=len(acts) > len(FEW[mode]))
             scripts = scripts.in_dtypes_it_takes(seed)
             if device != "cpu" and len(acts) > len(FEW[mode]):

@@ -11,11 +11,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from assay.harness.locate.rungs import Rung
-from assay.harness.locate.runner import Runner, Tried
+from assay.harness.locate.runner import Runner, Tried, step_of
 from assay.harness.outcome import Result
 from assay.harness.search.generated import Kind, kind_of
 
 REPEATS = 3
+FEW_ACTS = 4
+"""So many acts take much less time than all."""
 
 
 class NothingFails(Exception):
@@ -39,7 +41,8 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """Where a case begins to differ. `below` is the last rung that does not; None if the first one differs."""
+    """Where a case begins to differ, and how it does there. `below` is the last rung that does not; None if the first
+    one differs."""
 
     case: str
     mode: str
@@ -48,6 +51,8 @@ class Found:
     first: Step
     below: Step | None
     steps: tuple[Step, ...]
+    acts: int | None = None
+    """How many acts each run had, if not all of them."""
 
     @property
     def rate(self) -> float:
@@ -76,15 +81,14 @@ class Climb:
 
     def find(self, runs_all: bool = False) -> Found:
         """The first rung that differs. Raises: NothingFails if the last one is as eager."""
-        top = self._top()
+        top = self._of_few_acts(self._top())
         if runs_all:
             for index in range(len(self.rungs)):
                 self._run(index)
         index = self._halved(self.rungs.index(top.rung))
         first, below = self._again(index), self._below(index)
-        assert self.kind is not None
-        case, backend = self.runner.case.name, self.rungs[-1].backend
-        return Found(case, self.mode, backend, self.kind, first, below, tuple(self.steps.values()))
+        case, backend, steps = self.runner.case.name, self.rungs[-1].backend, tuple(self.steps.values())
+        return Found(case, self.mode, backend, kind_of(first.row), first, below, steps, self.runner.most_acts)
 
     def _below(self, index: int) -> Step | None:
         """The nearest rung under one of which it is known how it fares."""
@@ -97,18 +101,37 @@ class Climb:
     def _top(self) -> Step:
         """A rung that fails as the whole backend does: the last but one, where the last is only a warm start of it.
 
-        What fails once in a while is found by repeats. Raises: NothingFails.
+        One act is tried first, as it may be enough. What fails once in a while is found by repeats. Raises:
+        NothingFails.
         """
         last = len(self.rungs) - 1
         places = (last - 1, last) if self.rungs[last].is_warm else (last,)
-        for is_quick, run in ((True, self._run), (False, self._run), (False, self._again)):
-            if is_quick != self.runner.is_quick:
-                self.runner.is_quick = is_quick
-                self.steps.clear()
-            for index in places:
+        ways = ((True, self._run), (False, self._run), (False, self._again))
+        for acts, is_quick, run in ((1, *ways[0]), *((None, *way) for way in ways)):
+            self._begin(acts, is_quick)
+            for index in places[:acts]:
                 if (step := run(index)).failures:
                     return step
         raise NothingFails(f"{self.runner.case.name} {self.mode} {self.rungs[-1].backend}: as eager, on every try")
+
+    def _begin(self, acts: int | None, is_quick: bool) -> None:
+        """Further runs have so many acts, and are quick or not. What was run in another way is forgotten."""
+        if (acts, is_quick) != (self.runner.most_acts, self.runner.is_quick):
+            self.runner.most_acts, self.runner.is_quick = acts, is_quick
+            self.steps.clear()
+
+    def _of_few_acts(self, top: Step) -> Step:
+        """The same rung with the acts up to the one that failed, if these are enough: more runs take less time."""
+        known, acts = dict(self.steps), step_of(top.row)
+        if self.runner.most_acts is not None or acts is None or acts > FEW_ACTS:
+            return top
+        self._begin(acts, self.runner.is_quick)
+        again = self._run(self.rungs.index(top.rung))
+        if again.failures:
+            return again
+        self._begin(None, self.runner.is_quick)
+        self.steps = known
+        return top
 
     def _halved(self, failing: int) -> int:
         """The lowest failing rung, if all above it fail, too; else one that fails above one that does not."""

@@ -8,6 +8,7 @@ The request: `{"origin", "case", "mode", "size", "seed", "backend"}`. The answer
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import logging
 import warnings
@@ -28,8 +29,10 @@ def profile(request: Mapping[str, Any], say: Say) -> None:
     """Says the errors of every node of every graph that is not in eager's own precision alone."""
     backend = resolve(request["backend"])
     for number, (gm, inputs) in enumerate(recorded(case_of(request), request), 1):
-        whole, names = with_all_results(gm)
-        given = [[_copied(value) for value in inputs] for _ in range(3)]
+        given = [[_copied(value) for value in inputs] for _ in range(4)]
+        whole, names = with_all_results(gm, nodes_that_run(gm, given.pop()))
+        if not names:
+            continue
         torch._dynamo.reset()
         with torch.no_grad(), backend.ambient():
             ours = backend.wrap(whole)(*given[0])
@@ -41,9 +44,33 @@ def profile(request: Mapping[str, Any], say: Say) -> None:
             say({"graph": number, "node": name, "eager": errors[0], "ours": errors[1]})
 
 
-def with_all_results(gm: fx.GraphModule) -> tuple[fx.GraphModule, list[str]]:
-    """The graph with each floating tensor that it computes as a result, and what they are called."""
+class _Eager(fx.Interpreter):
+    """Notes the names of the nodes that ran."""
+
+    def __init__(self, gm: fx.GraphModule) -> None:
+        super().__init__(gm)
+        self.ran: list[str] = []
+
+    def run_node(self, n: fx.Node) -> Any:
+        value = super().run_node(n)
+        self.ran.append(n.name)
+        return value
+
+
+def nodes_that_run(gm: fx.GraphModule, inputs: Sequence[Any]) -> list[str]:
+    """The names of the nodes of a graph: all, or those before the one that raises in eager."""
+    eager = _Eager(gm)
+    with torch.no_grad(), contextlib.suppress(Exception):  # whatever the program raises
+        eager.run(*inputs)
+    return eager.ran
+
+
+def with_all_results(gm: fx.GraphModule, ran: Sequence[str]) -> tuple[fx.GraphModule, list[str]]:
+    """The graph of these nodes, with each floating tensor that it computes as a result; and what they are called."""
     graph = copy.deepcopy(gm.graph)
+    for node in reversed([node for node in graph.nodes if node.name not in ran and node.op != "output"]):
+        graph.output_node().args = ((),)
+        graph.erase_node(node)
     made = fx.GraphModule(gm, graph)
     nodes = [node for node in calls_of(made) if _is_floating(node.meta.get("example_value"))]
     graph.output_node().args = (tuple(nodes),)

@@ -6,15 +6,17 @@ says.
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import sys
 import tempfile
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from assay.harness.locate import forms_worker
 from assay.harness.locate.forms_worker import ASSERTS, DIES, HANGS, PASSES, RAISES
-from assay.harness.locate.repro_text import PLAIN, Form, first_difference, forms, text_of
+from assay.harness.locate.repro_text import FRESH, PLAIN, Form, first_difference, forms, text_of
 from assay.harness.locate.shrinking.shrink import Shrunk
 from assay.harness.outcome import VERDICTS
 from assay.harness.processes.child import Child
@@ -25,6 +27,8 @@ TIMES = 3
 TIMEOUT_S = 120.0
 FORMS_S = 60.0
 """How long it is looked for a form in which the failure shows."""
+SHORT = (Form(), Form(3, FRESH))
+"""The forms that are tried for each further field that differs."""
 ISSUE = """\
 ### {title}
 
@@ -86,8 +90,8 @@ def _outcome(path: Path) -> str:
 
 
 def ways_of(shrunk: Shrunk) -> frozenset[str]:
-    """How a file of it is to end: an assertion, where something differs."""
-    if shrunk.row.verdict == "diverged":
+    """How a file of it is to end: an assertion, where something differs, though eager itself be near to a kink."""
+    if shrunk.row.differences and shrunk.row.verdict != "crash":
         return frozenset({ASSERTS})
     return frozenset({HANGS} if shrunk.row.verdict == "timeout" else {RAISES, DIES})
 
@@ -106,9 +110,9 @@ class Failing:
 def repro_of(shrunk: Shrunk, failing: Failing, times: int = TIMES) -> Repro:
     """The file with how often it failed, and the issue. A file that fails without a compiler shows nothing."""
     case, mode, backend = failing.case, failing.mode, failing.backend
-    form = shown_form(shrunk, failing)
-    shown = form or Form()
-    failures = verified(text_of(shrunk, case, mode, backend, form=form), times, ways_of(shrunk)) if form else 0
+    found = shown_form(shrunk, failing)
+    shrunk, shown = found or (shrunk, Form())
+    failures = verified(text_of(shrunk, case, mode, backend, form=shown), times, ways_of(shrunk)) if found else 0
     rate = f"in {failures} of {times} fresh processes"
     source = text_of(shrunk, case, mode, backend, rate, shown)
     field, path, detail = first_difference(shrunk.row)
@@ -127,15 +131,28 @@ def _headline(field: str) -> str:
     return f"{field} where eager runs" if field in VERDICTS else f"wrong {field}"
 
 
-def shown_form(shrunk: Shrunk, failing: Failing) -> Form | None:
-    """The first form in which a file fails as it is to, and does not fail in eager; None where there is none."""
-    known = list(forms(shrunk, failing.mode))
+def shown_form(shrunk: Shrunk, failing: Failing) -> tuple[Shrunk, Form] | None:
+    """The first form in which a file fails as it is to, and does not fail in eager; None where there is none. What is
+    given with it differs first in the field that the file asserts."""
+    first, *others = by_field(shrunk)
+    known = [(first, form) for form in forms(first, failing.mode)]
+    known += [(other, form) for other in others for form in SHORT]
     pairs = [
-        [text_of(shrunk, failing.case, failing.mode, backend, form=form) for backend in (failing.backend, PLAIN)]
-        for form in known
+        [text_of(each, failing.case, failing.mode, backend, form=form) for backend in (failing.backend, PLAIN)]
+        for each, form in known
     ]
     with cold_environment() as cold:
         request = {"pairs": pairs, "ways": sorted(ways_of(shrunk))}
         answer = ask(forms_worker.__name__, request, FORMS_S, cold)
     found = [line["form"] for line in answer.lines if "form" in line]
     return known[found[0]] if found else None
+
+
+def by_field(shrunk: Shrunk) -> Iterator[Shrunk]:
+    """The program as it is; then with each further field that differs before the others."""
+    yield shrunk
+    if shrunk.row.verdict != "crash":
+        known = {each.field: each for each in reversed(shrunk.row.differences)}
+        known.pop(first_difference(shrunk.row)[0], None)
+        for each in known.values():
+            yield dataclasses.replace(shrunk, row=dataclasses.replace(shrunk.row, differences=(each,)))

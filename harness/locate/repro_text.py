@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import torch
 
 from assay.harness.backends.registry import FLAGS, OWN, STRICT, WITHOUT_DYNAMO
+from assay.harness.locate.runner import step_of
 from assay.harness.locate.shrinking.shrink import Shrunk
 from assay.harness.locate.source.text_of_case import FUTURE
 from assay.harness.outcome import Result
@@ -25,7 +25,7 @@ OF_ALL: Mapping[str, str] = {
     "mutation": "[x.detach().clone() for x in inputs]",
     "version": "[x._version for x in inputs]",
     "random": "torch.get_rng_state().tolist()",
-    "structure": "str(torch.utils._pytree.tree_structure(result))",
+    "structure": "(str(tree_structure(result)), [type(y) for y in tree_leaves(result)])",
     "ambient": "(torch.is_grad_enabled(), torch.is_autocast_enabled('cpu'), torch.get_default_dtype())",
     "alias": "[[(y is z, y.untyped_storage().data_ptr() == z.untyped_storage().data_ptr()) for y in seen_now]"
     " for z in seen_now]",
@@ -33,6 +33,16 @@ OF_ALL: Mapping[str, str] = {
     "error": "",
 }
 """What a file looks at, by the field that differs."""
+WITH_NUMBERS = (
+    "[y.detach().clone() if isinstance(y, torch.Tensor) else y"
+    " for y in tree_leaves(result) if isinstance(y, torch.Tensor | int | float | complex)]"
+)
+"""The values of a case's own result, which may hold Python numbers too."""
+GRADIENTS_ON = "torch.set_grad_enabled({})"
+IN_THE_BEGINNING = (
+    "torch.set_default_dtype(torch.float32)", "torch.set_autocast_enabled('cpu', False)",
+)  # fmt: skip
+"""What a call that leaves a global setting changed begins with, besides the mode of gradients."""
 OF_EACH: Mapping[str, str] = {
     "shape": "tuple(y.shape)", "dtype": "y.dtype", "stride": "y.stride()", "offset": "y.storage_offset()",
     "requires_grad": "y.requires_grad", "is_leaf": "y.is_leaf", "has_grad_fn": "y.grad_fn is not None",
@@ -68,13 +78,15 @@ NAMES_OF = """
 def names_of(node):
     return [] if node is None else [node.name(), *names_of((node.next_functions or [(None, 0)])[0][0])]
 """
-SAME, FRESH, MOVED = "same", "fresh", "moved"
+SAME, FRESH, MOVED, DRAWN = "same", "fresh", "moved", "drawn"
 GIVEN: Mapping[str, str] = {
     SAME: "",
     FRESH: "args, kwargs = made()[1:] if call else (args, kwargs)",
     MOVED: "[x.data.mul_(0.75) for x in inputs if call and x.is_floating_point()]",
+    DRAWN: "[x.data.normal_() for x in inputs if call and x.is_floating_point()]",
 }
-"""What a call after the first is given: the same tensors, others, or the same with other numbers in them."""
+"""What a call after the first is given: the same tensors, others, or the same with other numbers in them: smaller
+ones, or any."""
 
 
 OTHER: Mapping[str, str] = {"infer": "train", "train": "infer"}
@@ -101,22 +113,15 @@ class Form:
 
 def forms(shrunk: Shrunk, mode: str) -> Iterator[Form]:
     """The forms in which a failure may show, the likeliest first: by the step in which it was seen."""
-    several = [Form(3, FRESH), Form(3, SAME), Form(3, MOVED)]
+    several = [Form(3, given) for given in (FRESH, SAME, MOVED, DRAWN)]
     further = [Form(in_other_mode=True), Form(3, FRESH, in_other_mode=True), Form(in_double=True)]
     count = shrunk.body.rpartition("return ")[2].count(",")
     parts = [Form(which=f"[{place}:{place + 1}]") for place in range(count) if not shrunk.is_case and count > 1]
-    step = step_of(shrunk.row)
+    step = step_of(shrunk.row) or 1
     later = [*further, *several] if step > len(DEFAULT[mode]) else [*several, *parts, *further]
     yield from [Form(), *later] if step == 1 else [*later, Form()]
     if first_difference(shrunk.row)[0] in NUMBERS:
         yield from (dataclasses.replace(form, is_exact=True) for form in (Form(), *several))
-
-
-def step_of(row: Result) -> int:
-    """The step in which a row failed first; 1 where that is not said."""
-    told = row.detail if row.verdict == "crash" or not row.differences else row.differences[0].path
-    found = re.match(r"step (\d+)", told)
-    return int(found[1]) if found else 1
 
 
 def first_difference(row: Result) -> tuple[str, str, str]:
@@ -167,7 +172,7 @@ def text_of(shrunk: Shrunk, case: str, mode: str, backend: str, rate: str = "", 
     body = [line for line in shrunk.body.splitlines() if line not in (FUTURE, "import torch")]
     imports = "\n".join(_imports(shrunk, form))
     ran_in = OTHER[mode] if form.in_other_mode else mode
-    off = "\ntorch.set_grad_enabled(False)\n" * (ran_in == "infer")
+    off = f"\n{GRADIENTS_ON.format(False)}\n" * (ran_in == "infer")
     return FILE.format(
         title=f"{case}, {mode}, {backend}: {field} at {path}", version=torch.__version__, rate=rate,
         imports=f"{imports}\n{own}{off}", body="\n".join(body) + _made(shrunk) + NAMES_OF.rstrip() * is_chain,
@@ -182,7 +187,9 @@ def _imports(shrunk: Shrunk, form: Form) -> Iterator[str]:
     if "operator." in shrunk.body and not shrunk.is_case:
         yield "import operator"
     yield "import torch"
-    yield "from torch.utils._pytree import tree_leaves" + ", tree_map_only" * form.in_double
+    needed = ["tree_leaves", *["tree_map_only"] * form.in_double]
+    needed += ["tree_structure"] * (first_difference(shrunk.row)[0] == "structure")
+    yield f"from torch.utils._pytree import {', '.join(sorted(needed))}"
 
 
 def _made(shrunk: Shrunk) -> str:
@@ -203,7 +210,8 @@ def _check(field: str, form: Form) -> str:
 def _run(shrunk: Shrunk, mode: str, form: Form, field: str, path: str, is_chain: bool) -> str:
     """The lines of one call, its backward, and what is seen of it."""
     looks = CHAIN if is_chain else _looked_at(field, path)
-    lines = [*_inputs(shrunk, mode, form), *_called(shrunk, mode, form)]
+    looks = WITH_NUMBERS if shrunk.is_case and looks == OF_ALL["values"] else looks
+    lines = [*_settings(shrunk, mode, field), *_inputs(shrunk, mode, form), *_called(shrunk, mode, form)]
     if field == "gradient":
         lines.insert(-1, "[x.retain_grad() for x in inputs if x.requires_grad]")
     if field == "error":
@@ -214,6 +222,14 @@ def _run(shrunk: Shrunk, mode: str, form: Form, field: str, path: str, is_chain:
             lines.append(f"seen_now = [*inputs, *outputs, *{GRADIENTS}]")
         lines.append(f"seen.append({looks})")
     return "\n".join(f"        {line}" for line in lines)
+
+
+def _settings(shrunk: Shrunk, mode: str, field: str) -> Iterator[str]:
+    """The lines that put back what a call before may have left changed."""
+    if field == "ambient" or "set_grad_enabled" in shrunk.body:
+        yield GRADIENTS_ON.format(mode == "train")
+    if field == "ambient":
+        yield from IN_THE_BEGINNING
 
 
 def _inputs(shrunk: Shrunk, mode: str, form: Form) -> Iterator[str]:
@@ -227,20 +243,20 @@ def _inputs(shrunk: Shrunk, mode: str, form: Form) -> Iterator[str]:
         yield "is_module = isinstance(function, torch.nn.Module)"
         yield "inputs += list(function.state_dict(keep_vars=True).values()) if is_module else []"
         yield from ["function.train(False) if is_module else None"] * (mode == "infer")
-    if form.given == MOVED:
-        yield GIVEN[MOVED]
+    if form.given in (MOVED, DRAWN):
+        yield GIVEN[form.given]
 
 
 def _called(shrunk: Shrunk, mode: str, form: Form) -> Iterator[str]:
     """The lines of the call, and in training of its backward."""
-    numbers = ", *NUMBERS[call]" if shrunk.is_case and "\nNUMBERS = " in shrunk.body else ""
+    numbers = ", *NUMBERS[call % len(NUMBERS)]" if shrunk.is_case and "\nNUMBERS = " in shrunk.body else ""
     by = "scenario(compiled, " if shrunk.is_case and _has_scenario(shrunk.body) else "compiled("
+    if mode == "train" and form.calls > 1:
+        yield "[setattr(x, 'grad', None) for x in inputs if x.is_leaf]"
     yield f"result = {by}*args{numbers}, **kwargs)"
     yield "outputs = [y for y in tree_leaves(result) if isinstance(y, torch.Tensor)]"
     if mode == "train":
         yield f"roots = [y for y in outputs if y.requires_grad]{form.which}"
-        if form.calls > 1:
-            yield "[setattr(x, 'grad', None) for x in inputs if x.is_leaf]"
         yield "torch.autograd.backward(roots, [torch.randn_like(y) for y in roots]) if roots else None"
 
 

@@ -1,8 +1,8 @@
 """Runs one case on one backend after another, in a child that stays, so that torch is imported once.
 
-What a child is told is one line: `{"mode": "train", "backend": "assay", "times": 1, "quick": true}`. It answers with
-one line, too: `{"rows": [...], "graphs": [[...]], "kernels": [...]}`. A child that dies or is silent is a crash or
-a timeout of that run, and a fresh one goes on.
+What a child is told is one line: `{"mode": "train", "backend": "assay", "times": 1, "how": {"quick": true, ...}}`. It
+answers with one line, too: `{"rows": [...], "graphs": [[...]], "kernels": [...]}`. A child that dies or is silent is a
+crash or a timeout of that run, and a fresh one goes on.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import dataclasses
 import json
 import logging
 import os
+import re
 import sys
 import warnings
 from collections.abc import Mapping
@@ -43,11 +44,18 @@ class Tried:
 
     def failures(self, like: Kind | None = None) -> list[Result]:
         """The runs that failed, in the way of `like` if it is given."""
-        return [row for row in self.rows if is_failure(row) and (like is None or is_alike(kind_of(row), like))]
+        return [row for row in self.rows if is_failure(row) and (like is None or is_akin(kind_of(row), like))]
 
 
 def is_failure(row: Result) -> bool:
     return row.verdict not in HARMLESS
+
+
+def step_of(row: Result) -> int | None:
+    """The step in which a row failed first, if it says that."""
+    told = row.detail if row.verdict == "crash" or not row.differences else row.differences[0].path
+    found = re.match(r"step (\d+)", told)
+    return int(found[1]) if found else None
 
 
 def is_alike(one: Kind, other: Kind) -> bool:
@@ -55,6 +63,14 @@ def is_alike(one: Kind, other: Kind) -> bool:
     if one.verdict != other.verdict:
         return False
     return bool(one.fields & other.fields) if one.fields or other.fields else one.error == other.error
+
+
+def is_akin(one: Kind, other: Kind) -> bool:
+    """Whether failures of two backends may be one. Backends that run a program by other means put an error in other
+    words, so that its class is enough."""
+    if (one.verdict, other.verdict) == ("crash", "crash"):
+        return one.error.partition(":")[0] == other.error.partition(":")[0]
+    return is_alike(one, other)
 
 
 def lost_row(case: str, mode: str, backend: str, lost: Lost | OSError, child: Child) -> Result:
@@ -74,6 +90,8 @@ class Runner:
     runs: int = 0
     is_quick: bool = True
     """Whether it is enough that a backend equals one eager run bit for bit. That is quicker, and sees less."""
+    most_acts: int | None = None
+    """After how many acts a run ends, where it is known that they are enough for the failure."""
     _children: dict[tuple[tuple[str, str], ...], Child] = field(default_factory=dict)
 
     def __enter__(self) -> Runner:
@@ -91,11 +109,12 @@ class Runner:
         """The case on a backend, so many times; `timeout` or `crash` where the child gives no answer."""
         self.runs += times
         if is_warm:
-            asked = RunRequest(size=self.size, seed=self.seed, timed=False)
+            asked = RunRequest(size=self.size, seed=self.seed, timed=False, most_acts=self.most_acts)
             return Tried(tuple(run_warm(self.case, mode, backend, asked, self.timeout_s) for _ in range(times)))
         child = self._child(environment)
         try:
-            child.tell(json.dumps({"mode": mode, "backend": backend, "times": times, "quick": self.is_quick}))
+            how = {"quick": self.is_quick, "most_acts": self.most_acts}
+            child.tell(json.dumps({"mode": mode, "backend": backend, "times": times, "how": how}))
             answer = json.loads(child.line(min(self.timeout_s, limit_s or self.timeout_s) * times))
         except (Lost, OSError) as lost:
             return self._lost(environment, lost, backend, mode)
@@ -137,7 +156,7 @@ def _answer(case: Case, request: Mapping[str, Any], asked: Mapping[str, Any]) ->
     rows = []
     for _ in range(asked["times"]):
         SEEN.start()
-        wanted = RunRequest(size=request["size"], seed=request["seed"], timed=False, quick=asked["quick"])
+        wanted = RunRequest(size=request["size"], seed=request["seed"], timed=False, **asked["how"])
         result = run_case(case, asked["mode"], asked["backend"], wanted)
         rows.append(finite(dataclasses.asdict(result)))
     return {"rows": rows, "graphs": SEEN.graphs, "kernels": SEEN.kernels}

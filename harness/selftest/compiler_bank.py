@@ -73,7 +73,7 @@ class CompilerMutants:
         with changed_tree(mutant) as tree:
             for part, made in parts_of(mutant, asked.level):
                 rows = made()
-                kill, count = self._killed(tree, rows, start + asked.timeout_s)
+                kill, count = self.killed(tree, rows, start + asked.timeout_s)
                 ended += count
                 left += 0 if kill else len(rows) - count
                 if kill is not None:
@@ -83,8 +83,9 @@ class CompilerMutants:
         seconds = time.monotonic() - start
         return Tried(*fault, kill is not None, kill, seconds, ended, left=left, is_right=member.is_right)
 
-    def _killed(self, tree: Path, rows: Sequence[Row], until: float) -> tuple[Kill | None, int]:
-        """What kills the compiler of a tree, if a row does before the time `until`, and how many rows ended."""
+    def killed(self, tree: Path, rows: Sequence[Row], until: float) -> tuple[Kill | None, int]:
+        """What kills the compiler of a tree, if a row does before the time `until`, and how many rows ended. The last
+        of these is the one that does."""
         begun = 0
         while begun < len(rows) and (left_s := until - time.monotonic()) > 0:
             failed = failed_of(tree, rows[begun:], left_s)

@@ -22,7 +22,7 @@ from typing import Any
 
 from assay.harness.processes.child import Child
 from assay.harness.selftest.changed_tree import changed_tree, environment_of
-from assay.harness.selftest.compiler_bank import can_run, first_failed
+from assay.harness.selftest.compiler_bank import CompilerMutants, can_run
 from assay.harness.selftest.mutant_rows import CASE, PROGRAM, Row, near_rows
 from assay.harness.selftest.mutants import Mutant, read
 
@@ -32,6 +32,7 @@ PATIENCE = 2.0
 SHRINK_S = 40.0
 ROWS_S = 300.0
 FEW_CALLS = 10
+MODELS = "zoo."
 ANY = "*"
 FIRST = ("captured", "joint")
 RUNGS: tuple[tuple[str, tuple[str, ...]], ...] = (
@@ -120,15 +121,18 @@ def _locate(mutant: Mutant) -> Located | None:
     return None if row is None else located(mutant, row)
 
 
-def killing_row(mutant: Mutant) -> Row | None:
-    """The first near case that the mutant fails; a drawn program, where no case does."""
+def killing_row(mutant: Mutant, bank: CompilerMutants | None = None) -> Row | None:
+    """The first near case that the mutant fails, and that passes without it; a drawn program, where no case does.
+
+    Models come last, as they take the most time.
+    """
     rows = [row for row in near_rows(mutant.near, mutant.backend) if row.what in (CASE, PROGRAM)]
     if not rows:
         return None
-    rows.sort(key=lambda row: row.what != CASE)
+    rows.sort(key=lambda row: (row.name.startswith(MODELS), row.what != CASE))
     with changed_tree(mutant) as tree:
-        failed = first_failed(tree, rows, ROWS_S)
-    return rows[failed.place] if failed is not None else None
+        kill, ended = (bank or CompilerMutants()).killed(tree, rows, time.monotonic() + ROWS_S)
+    return rows[ended - 1] if kill is not None else None
 
 
 def located(mutant: Mutant, row: Row) -> Located:

@@ -28,6 +28,9 @@ MOST_WRITTEN = 48
 """Numbers of a tensor that is written out."""
 MOST_MARKED = 16
 """Numbers of a drawn tensor that are NaN, or infinite, at places that are written out one by one."""
+LARGE = 12
+PIECES, MOST_PIECES = (1, 4), 32
+"""Of a graph with so many calls, parts of these sizes are tried by themselves first, at most so many kinds of them."""
 SPECIAL = ("nan", "inf", "-inf")
 SMALLER = (1, 2, 3, 4, 8)
 NAMESPACES: Mapping[str, Any] = {"torch": torch, "operator": operator}
@@ -175,9 +178,11 @@ class GraphProgram:
     givens: tuple[Given, ...]
     lines: tuple[Line, ...]
     outputs: tuple[str, ...]
+    may_raise: bool = False
+    """Whether what eager cannot run is a program too: where it is an error that differs."""
 
     @staticmethod
-    def of(gm: fx.GraphModule, inputs: Sequence[Any]) -> GraphProgram:
+    def of(gm: fx.GraphModule, inputs: Sequence[Any], may_raise: bool = False) -> GraphProgram:
         """A graph of Dynamo's with what it was called with. Raises: Unprintable."""
         names: dict[fx.Node, Any] = {}
         givens: list[Given] = []
@@ -195,7 +200,8 @@ class GraphProgram:
                 raise Unprintable(f"{node.name} is a {node.op}")
         results = fx.node.map_arg(gm.graph.output_node().args[0], lambda node: names[node])
         outputs = tuple(each.name for each in _flat(results) if is_ref(each))
-        return GraphProgram(tuple(givens), tuple(lines), tuple(dict.fromkeys(outputs))).without_dead()
+        made = GraphProgram(tuple(givens), tuple(lines), tuple(dict.fromkeys(outputs)), may_raise)
+        return made.without_dead()
 
     def weight(self) -> tuple[int, int, int]:
         numbers = sum(given.tensor.numel() for given in self.givens)
@@ -232,8 +238,8 @@ class GraphProgram:
     def is_program(self, mode: str) -> bool:
         """Whether eager runs it."""
         try:
-            self.values()
             self.case("shrunk", mode)
+            self.values()
         except Exception:  # whatever a graph that was cut anywhere may raise
             return False
         return True
@@ -246,11 +252,16 @@ class GraphProgram:
         return Case(name, lambda: (function, inputs(), {}), (mode,), ("fresh",), ("tiny",))
 
     def values(self) -> dict[str, Any]:
-        """Every value of an eager run by its name."""
+        """Every value of an eager run by its name; those before the first error, where the program may raise."""
         found: dict[str, Any] = {given.name: given.tensor.detach().clone() for given in self.givens}
         with torch.no_grad():
             for line in self.lines:
-                found[line.name] = line.run(found)
+                try:
+                    found[line.name] = line.run(found)
+                except Exception:  # whatever eager raises
+                    if not self.may_raise:
+                        raise
+                    break
         return found
 
     def without_dead(self) -> GraphProgram:
@@ -261,9 +272,33 @@ class GraphProgram:
                 needed.update(line.reads)
                 kept.append(line)
         givens = tuple(given for given in self.givens if given.name in needed)
-        return GraphProgram(givens, tuple(reversed(kept)), self.outputs)
+        return replace(self, givens=givens, lines=tuple(reversed(kept)))
 
     # ---- simpler programs
+
+    def pieces(self) -> Iterator[GraphProgram]:
+        """Of a large graph, a few calls by themselves with the operands that they have there, each kind of them once.
+
+        What one operator does wrong shows in them, and they take much less time than the whole.
+        """
+        if len(self.lines) < LARGE:
+            return
+        values, seen = self.values(), set[tuple[str, ...]]()
+        for size in PIECES:
+            for start in range(0, len(self.lines) - size + 1, (size + 1) // 2):
+                piece = self._piece(self.lines[start : start + size], values)
+                kind = tuple(line.text().partition("(")[0].partition(" = ")[2] for line in piece.lines)
+                if len(piece.lines) == size and kind not in seen and len(seen) < MOST_PIECES:
+                    seen.add(kind)
+                    yield piece
+
+    def _piece(self, lines: Sequence[Line], values: Mapping[str, Any]) -> GraphProgram:
+        """These lines alone; its outputs are what no line of them reads. The whole, where that cannot be."""
+        read = {name for line in lines for name in line.reads}
+        results = [line.name for line in lines if isinstance(values.get(line.name), Tensor)]
+        outputs = tuple(name for name in results if name not in read)
+        others = [line for line in self.lines if line not in lines]
+        return replace(self, outputs=outputs)._cut(others, values) if outputs else self
 
     def simpler(self) -> Iterator[GraphProgram]:
         """Programs with one change each, the boldest first."""
@@ -289,10 +324,10 @@ class GraphProgram:
         return replace(self, givens=tuple(drawn))
 
     def _beginnings(self, values: Mapping[str, Any]) -> Iterator[GraphProgram]:
-        """Up to some line, which is then the output."""
+        """Up to some line, which is then the output. It may be one that raises."""
         for index in _halvings(len(self.lines)):
             name = self.lines[index].name
-            if isinstance(values[name], Tensor) and (name,) != self.outputs:
+            if (name not in values or isinstance(values[name], Tensor)) and (name,) != self.outputs:
                 yield replace(self, outputs=(name,)).without_dead()
 
     def _endings(self, values: Mapping[str, Any]) -> Iterator[GraphProgram]:
@@ -304,12 +339,12 @@ class GraphProgram:
         for line in self.lines:
             yield self._cut((line,), values)
             for name in dict.fromkeys(line.reads):
-                if _alike(values.get(name), values[line.name]):
+                if _alike(values.get(name), values.get(line.name)):
                     yield self._bypassed(line, name)
 
     def _cut(self, dropped: Sequence[Line], values: Mapping[str, Any]) -> GraphProgram:
-        """With the values of some lines as inputs; numbers stand in their place."""
-        gone = {line.name for line in dropped if line.name not in self.outputs}
+        """With the values of some lines as inputs; numbers stand in their place. A line that raises has no value."""
+        gone = {line.name for line in dropped if line.name not in self.outputs and line.name in values}
         kept = tuple(line for line in self.lines if line.name not in gone)
         read = {name for line in kept for name in line.reads} & gone
         constants = {name: values[name] for name in read if not isinstance(values[name], Tensor)}
@@ -323,7 +358,7 @@ class GraphProgram:
         filled = tuple(
             line.mapped(lambda leaf: constants.get(leaf.name, leaf) if is_ref(leaf) else leaf) for line in kept
         )
-        return GraphProgram((*self.givens, *made), filled, self.outputs).without_dead()
+        return replace(self, givens=(*self.givens, *made), lines=filled).without_dead()
 
     def _bypassed(self, line: Line, name: str) -> GraphProgram:
         """With an operand in the place of a line's result."""
@@ -333,7 +368,7 @@ class GraphProgram:
             for other in others
         )
         outputs = tuple(dict.fromkeys(name if output == line.name else output for output in self.outputs))
-        return GraphProgram(self.givens, moved, outputs).without_dead()
+        return replace(self, lines=moved, outputs=outputs).without_dead()
 
     def _with(self, given: Given, other: Given) -> GraphProgram:
         return replace(self, givens=tuple(other if each is given else each for each in self.givens))
@@ -355,7 +390,7 @@ class GraphProgram:
 
         givens = tuple(replace(given, tensor=narrowed(given.tensor)) for given in self.givens)
         lines = tuple(line.mapped(lambda leaf: smaller if _is_size(leaf, size) else leaf) for line in self.lines)
-        return GraphProgram(givens, lines, self.outputs)
+        return replace(self, givens=givens, lines=lines)
 
 
 def is_ref(leaf: object) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -25,7 +27,11 @@ def case_of(request: Mapping[str, Any]) -> Case:
 
 
 def recorded(case: Case, request: Mapping[str, Any]) -> list[Recorded]:
-    """The graphs of a step of the case; of what its scenario does, where it brings one."""
+    """The graphs of a step of the case; of what its scenario does, where it brings one.
+
+    A case that is given other Python numbers from call to call is called with each of them. Where the case raises, as
+    it may in eager too, the graphs are those that ran before.
+    """
     call = copy_call(made_call(case, request["size"], request["seed"], "cpu"))
     found: list[Recorded] = []
 
@@ -45,7 +51,10 @@ def recorded(case: Case, request: Mapping[str, Any]) -> list[Recorded]:
     called = compiled = torch.compile(call.function, backend=record)
     if case.scenario is not None:
         called = functools.partial(case.scenario, compiled)
-    one_step(call, called, request["mode"], request["seed"])
+    with contextlib.suppress(Exception):  # whatever the case raises
+        for numbers in case.numbers or ((),):
+            numbered = dataclasses.replace(call, args=(*call.args, *numbers))
+            one_step(numbered, called, request["mode"], request["seed"])
     return [(gm, seen) for gm, seen in found if seen or not gm.graph.find_nodes(op="placeholder")]
 
 

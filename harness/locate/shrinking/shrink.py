@@ -18,7 +18,7 @@ from typing import Any
 from assay.harness import outcome
 from assay.harness.case import Case
 from assay.harness.locate.ladder import Found
-from assay.harness.locate.runner import is_alike, lost_row
+from assay.harness.locate.runner import is_akin, is_alike, lost_row
 from assay.harness.locate.shrinking.candidates import BEST, TRYING, Candidate, told
 from assay.harness.outcome import Result
 from assay.harness.processes.child import Child, Lost, sharing
@@ -69,7 +69,7 @@ def shrunk(case: Case, found: Found, backend: str, *, size: str, seed: int, limi
     request = {
         "origin": case.origin, "case": case.name, "mode": found.mode, "size": size, "seed": seed,
         "rung": found.first.rung.backend, "is_warm": found.first.rung.is_warm, "backend": backend,
-        "kind": [kind.verdict, sorted(kind.fields), kind.error],
+        "kind": [kind.verdict, sorted(kind.fields), kind.error], "acts": found.acts,
     }  # fmt: skip
     environment = {**sharing(), **dict(found.first.rung.environment)}
     with tempfile.TemporaryDirectory(prefix="assay-shrink-") as folder:
@@ -138,7 +138,7 @@ class Shrinking:
         if not trying.is_file():
             return {"done": True, "why": row.detail}
         tried: Candidate = pickle.loads(trying.read_bytes())
-        fails = is_alike(kind_of(row), self.kind)
+        fails = (is_akin if tried.is_last else is_alike)(kind_of(row), self.kind)
         if tried.is_last:
             return {"done": True, "on_backend": fails}
         if fails:

@@ -6,7 +6,7 @@ It forks a worker for each request that it is told, so that one after another be
 they need, and run nothing. A request is a line:
 
     {"origin", "case", "mode", "size", "seed", "rung", "is_warm", "backend", "kind": [verdict, [field], error],
-     "folder", "left_s"}
+     "acts": how many are enough or null, "folder", "left_s"}
 
 A worker says `{}` before each program that it tries, and `{"source", ...}` for each that fails, the smallest last. The
 last line, `{"done": ..., "on_backend": ...}`, says whether the smallest program also fails on the real backend. Where a
@@ -19,6 +19,7 @@ worker that finds them there goes on from them.
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
 import logging
 import os
@@ -27,12 +28,12 @@ import sys
 import time
 import traceback
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from assay.harness.case import Case
-from assay.harness.locate.runner import is_alike, is_failure
+from assay.harness.locate.runner import is_akin, is_alike, is_failure
 from assay.harness.locate.shrinking.candidates import BEST, TRIED, TRYING, Candidate, told
 from assay.harness.locate.shrinking.graph_program import GraphProgram, Unprintable
 from assay.harness.locate.shrinking.recorded_graphs import case_of, recorded
@@ -46,6 +47,8 @@ from assay.harness.run import RunRequest, run_case
 from assay.harness.search.generated import Kind, kind_of
 
 Say = Callable[[dict[str, Any]], None]
+FOR_PIECES = 1 / 3
+"""The part of the time that pieces of large graphs may take."""
 
 
 class Shrinking:
@@ -59,6 +62,7 @@ class Shrinking:
         self.folder = Path(request["folder"])
         known = self.folder / TRIED
         self.tried = set(known.read_text().split()) if known.is_file() else set()
+        self.may_raise = "error" in fields
         self.why = "Dynamo makes no graph of it"
 
     def run(self) -> None:
@@ -81,18 +85,29 @@ class Shrinking:
         return next(filter(self._fails, self._programs()), None)
 
     def _programs(self) -> Iterator[Candidate]:
-        """Graphs first, as they are the smallest; then the text of the case, and last what sees more of graphs."""
+        """Graphs first, as they are the smallest, after pieces of large ones; then the text of the case, and last what
+        sees more of graphs."""
         graphs = list(self._graphs(case_of(self.request)))
+        yield from itertools.takewhile(self._is_early(), self._pieces(graphs))
         yield from (Candidate(program, is_quick=True) for program in graphs)
         texts = list(self._texts())
         yield from texts
         yield from (Candidate(program, is_quick=False) for program in graphs if not texts)
         self.why += "; and its own text does not fail in that way" * bool(texts)
 
+    def _pieces(self, graphs: Sequence[GraphProgram]) -> Iterator[Candidate]:
+        yield from (Candidate(piece, is_quick=True) for program in graphs for piece in program.pieces())
+
+    def _is_early(self) -> Callable[[object], bool]:
+        """Whether a part of the time from now on is left, when it is called."""
+        now = time.monotonic()
+        until = now + FOR_PIECES * (self.end_s - now)
+        return lambda _: time.monotonic() < until
+
     def _texts(self) -> Iterator[Candidate]:
         """The text of the case, if it has one; gone through quickly, and by all of its acts."""
         try:
-            program = SourceProgram.of(case_of(self.request), self.request["size"], "error" in self.kind.fields)
+            program = SourceProgram.of(case_of(self.request), self.request["size"], self.may_raise)
         except Unwritable as error:
             self.why += f"; and it has no text of its own: {error}"
             return
@@ -102,7 +117,7 @@ class Shrinking:
     def _graphs(self, case: Case) -> Iterator[GraphProgram]:
         for gm, inputs in recorded(case, self.request):
             try:
-                yield GraphProgram.of(gm, inputs)
+                yield GraphProgram.of(gm, inputs, self.may_raise)
             except Unprintable as error:
                 self.why = f"a graph has no text in torch alone: {error}"
             else:
@@ -148,12 +163,14 @@ class Shrinking:
         if not candidate.program.is_program(self.mode):
             return None
         case, is_quick = candidate.program.case("shrunk", self.mode), candidate.is_quick
-        asked = RunRequest(timed=False, protocol=FEW[self.mode] if is_quick else None, quick=is_quick)
+        acts = FEW[self.mode][: self.request["acts"]] if is_quick else None
+        asked = RunRequest(timed=False, protocol=acts, quick=is_quick)
         with cold_environment() as fresh:
             if self.request["is_warm"]:
                 os.environ.update(fresh)  # what an earlier program left in the cache is not to decide
             row = run_case(case, self.mode, backend, asked)
-        return row if is_failure(row) and is_alike(kind_of(row), self.kind) else None
+        is_like = is_akin if candidate.is_last else is_alike
+        return row if is_failure(row) and is_like(kind_of(row), self.kind) else None
 
 
 def main() -> None:

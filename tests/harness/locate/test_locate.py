@@ -6,6 +6,7 @@ import dataclasses
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -24,10 +25,11 @@ from assay.harness.locate.shrinking.shrink import Shrunk, shrunk
 from assay.harness.locate.source.text_of_case import text_of as written
 from assay.harness.outcome import Difference, Result
 from assay.harness.processes.worker import ask
+from assay.harness.run import RunRequest, run_case
 
 HERE = Path(__file__).parent / "wrong_gelu.py"
 WRONG = "tests.harness.locate.wrong_gelu:wrong"
-KEYED, DIES = (f"tests.harness.locate.wrong_gelu:{name}" for name in ("keyed", "dies"))
+KEYED, DIES, LATE = (f"tests.harness.locate.wrong_gelu:{name}" for name in ("keyed", "dies", "late"))
 
 
 def case_of(name: str) -> Case:
@@ -67,12 +69,17 @@ class Played:
 
     def __init__(self, verdicts: dict[str, str]) -> None:
         self.case, self.is_quick, self.verdicts, self.asked = case_of("right"), True, verdicts, Counter[str]()
+        self.most_acts: int | None = None
+        self.step, self.needs, self.errors = "", 0, dict[str, str]()
+        self.calls: list[tuple[str, int | None]] = []
 
     def run(self, backend: str, mode: str, times: int = 1, **rest: object) -> Tried:
         self.asked[backend] += times
-        verdict = self.verdicts[backend]
-        differences = (Difference("values", "output[0]", "off"),) if verdict == "diverged" else ()
-        return Tried(tuple(Result("right", mode, backend, verdict, differences) for _ in range(times)))
+        self.calls.append((backend, self.most_acts))
+        verdict = self.verdicts[backend] if self.needs <= (self.most_acts or self.needs) else "same"
+        differences = (Difference("values", f"{self.step}output[0]", "off"),) if verdict == "diverged" else ()
+        detail = self.errors.get(backend, "")
+        return Tried(tuple(Result("right", mode, backend, verdict, differences, detail=detail) for _ in range(times)))
 
 
 def climbed(verdicts: dict[str, str]) -> tuple[Found, Counter[str]]:
@@ -86,6 +93,39 @@ def test_ladder_halves_and_repeats_at_the_border() -> None:
     found, asked = climbed({name: "diverged" if name >= "rung_19" else "same" for name in names})
     assert found.first.rung.name == "rung_19" and found.below is not None and found.below.rung.name == "rung_18"
     assert asked["rung_19"] == asked["rung_18"] == 3 and len(asked) <= 7
+
+
+def test_ladder_takes_one_error_in_other_words_for_the_same() -> None:
+    played = Played({"eager": "same", "written": "crash", "lowered": "crash", "generated": "crash"})
+    played.errors = {
+        "written": "step 1, backward: NotImplementedError: no such node",
+        "lowered": "step 1, backward: RuntimeError at b.py:7: sizes do not match",
+        "generated": "step 1, backward: RuntimeError at a.py:3: the gradient is of another shape",
+    }
+    rungs = tuple(Rung(name, name) for name in played.verdicts)
+    found = Climb(played, "infer", rungs).find()  # type: ignore[arg-type]
+    assert found.first.rung.name == "lowered" and found.kind.error == "RuntimeError: sizes do not match"
+
+
+@pytest.mark.parametrize(
+    ("step", "needs", "most"),
+    [("step 1: ", 0, 1), ("step 2: ", 2, 2), ("step 2: ", 5, None), ("step 9: ", 9, None), ("", 2, None)],
+    ids=["one is enough", "two are enough", "not enough", "many", "not told"],
+)
+def test_ladder_runs_no_acts_behind_the_one_that_failed(step: str, needs: int, most: int | None) -> None:
+    played = Played({"eager": "same", "written": "diverged", "generated": "diverged"})
+    played.step, played.needs = step, needs
+    rungs = tuple(Rung(name, name) for name in played.verdicts)
+    found = Climb(played, "infer", rungs).find()  # type: ignore[arg-type]
+    assert found.first.rung.name == "written" and found.acts == most
+    assert [acts for _, acts in played.calls[:1]] == [1] and {acts for _, acts in played.calls[-3:]} == {most}
+
+
+def test_run_ends_after_the_acts_that_are_asked_for() -> None:
+    def seen(most_acts: int | None) -> str:
+        return run_case(case_of("right"), "infer", LATE, RunRequest(timed=False, most_acts=most_acts)).verdict
+
+    assert (seen(None), seen(2), seen(3)) == ("diverged", "same", "diverged")
 
 
 def test_ladder_looks_past_a_rung_whose_time_was_up() -> None:
@@ -165,6 +205,47 @@ def test_repro_of_a_case_makes_its_calls_as_the_scenario_does() -> None:
     assert "wrong dtype" in made.issue and KEYED in made.issue
 
 
+@pytest.mark.parametrize(
+    ("name", "backend", "field"),
+    [
+        ("its_gradients", "forgets", "structure"),
+        ("number_of_a_gelu", "wrong", "values"),
+        ("small_integers", "of_halves", "values"),
+        ("gone_back", "of_halves", "gradient"),
+    ],
+)
+def test_repro_sees(name: str, backend: str, field: str) -> None:
+    """None in the place of a gradient; a Python number; what is wrong of other numbers than the case's own alone, in
+    results and in gradients that a scenario makes."""
+    mode = case_of(name).modes[0]
+    row = Result(name, mode, backend, "diverged", (Difference(field, "step 2: output", "off"),))
+    failing = Failing(name, mode, f"tests.harness.locate.wrong_gelu:{backend}", backend, "dynamo")
+    made = repro_of(case_shrunk(name, row), failing, times=1)
+    assert made.is_verified, made.source
+
+
+@pytest.mark.parametrize(("mode", "is_on"), [("train", True), ("infer", False)])
+def test_repro_puts_back_what_the_eager_run_leaves_changed(mode: str, is_on: bool) -> None:
+    row = Result("right", mode, "eager", "diverged", (Difference("ambient", "step 1: grad", "off"),))
+    text = text_of(case_shrunk("right", row), "right", mode, "eager")
+    assert (
+        f"    for call in range(1):\n        torch.manual_seed(call)\n        torch.set_grad_enabled({is_on})" in text
+    )
+
+
+def test_repro_asserts_another_field_where_the_first_one_shows_in_no_form() -> None:
+    differences = tuple(Difference(field, "step 1: output", "off") for field in ("random", "dtype", "values"))
+    least = case_shrunk("only_gelu", Result("only_gelu", "infer", WRONG, "diverged", differences))
+    made = repro_of(least, Failing("only_gelu", "infer", WRONG, "wrong", "traced"), times=1)
+    assert made.is_verified and "infer, tests.harness.locate.wrong_gelu:wrong: values at" in made.source
+
+
+def test_repro_is_to_assert_what_differs_near_a_kink_of_eager() -> None:
+    kink = Difference("values", "step 1: output", "reference-unstable: 4 of 32 elements lie across a kink")
+    unstable = case_shrunk("only_gelu", Result("only_gelu", "infer", WRONG, "reference-unstable", (kink,)))
+    assert repro_of(unstable, Failing("only_gelu", "infer", WRONG, "wrong", "traced"), times=1).is_verified
+
+
 def test_repro_of_a_process_that_dies_fails_by_a_signal() -> None:
     least = case_shrunk("only_gelu", Result("only_gelu", "infer", DIES, "crash", detail="killed by SIGKILL. It said"))
     failing = Failing("only_gelu", "infer", DIES, "dies", "dynamo")
@@ -184,13 +265,25 @@ def test_repro_looks_first_for_the_form_of_the_step_that_differed(told: str, fir
     assert known[0] == first and Form() in known and any(form.is_exact for form in known)
 
 
-def test_profile_marks_the_node_that_leaves_eager() -> None:
-    request = {"origin": f"{HERE}::model", "case": "wrong_gelu.model", "mode": "infer", "size": "tiny", "seed": 0}
+def profiled(name: str) -> tuple[dict[str, Any], ...]:
+    request = {"origin": f"{HERE}::{name}", "case": f"wrong_gelu.{name}", "mode": "infer", "size": "tiny", "seed": 0}
     answer = ask("assay.harness.locate.profile_worker", {**request, "backend": WRONG}, 120.0, {})
-    assert answer.failure is None
-    place = first_that_leaves(answer.lines, 8.0, 2.0**-22)
-    assert place is not None and "gelu" in answer.lines[place]["node"]
-    assert first_that_leaves(answer.lines[:place], 8.0, 2.0**-22) is None
+    assert answer.failure is None, answer.failure
+    return answer.lines
+
+
+@pytest.mark.parametrize("name", ["model", "of_a_number"])
+def test_profile_marks_the_node_that_leaves_eager(name: str) -> None:
+    """Of a case that is given other numbers from call to call, too."""
+    lines = profiled(name)
+    place = first_that_leaves(lines, 8.0, 2.0**-22)
+    assert place is not None and "gelu" in lines[place]["node"]
+    assert first_that_leaves(lines[:place], 8.0, 2.0**-22) is None
+
+
+def test_profile_shows_what_a_program_computes_before_it_raises() -> None:
+    names = [line["node"].partition("    # ")[0] for line in profiled("label_out_of_range")]
+    assert names == ["mul = mul", "h = tanh", "add = add"]
 
 
 def test_graph_program_keeps_what_writes_to_a_result() -> None:

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, fx, nn
 from torch._dynamo.utils import counters
 
-from assay.harness.case import case
+from assay.harness.case import Case, case
 from assay.harness.locate.rungs import Rung, register_ladder
 
 
@@ -72,6 +72,37 @@ def keyed(gm: fx.GraphModule, example_inputs: Sequence[object]) -> Callable[...,
     return lambda *args: tuple(y.to(torch.float64 if kept == 8 else torch.float32) for y in gm.forward(*args))
 
 
+def unchecked(gm: fx.GraphModule, example_inputs: Sequence[object]) -> Callable[..., Any]:
+    """A label that is out of range is taken for the first one, where eager raises."""
+    for node in gm.graph.find_nodes(op="call_function", target=torch.nn.functional.cross_entropy):
+        scores, labels = node.args
+        with gm.graph.inserting_before(node):
+            node.args = (scores, gm.graph.call_method("mul", (labels, gm.graph.call_method("lt", (labels, 3)))))
+    gm.recompile()
+    return gm.forward
+
+
+def forgets(gm: fx.GraphModule, example_inputs: Sequence[object]) -> Callable[..., Any]:
+    """The first input gets no gradient."""
+    return lambda first, *args: gm.forward(first.detach(), *args)
+
+
+def of_halves(gm: fx.GraphModule, example_inputs: Sequence[object]) -> Callable[..., Any]:
+    """Inputs are rounded to bfloat16 first."""
+    return lambda *args: gm.forward(*(arg.bfloat16().float() for arg in args))
+
+
+def late(gm: fx.GraphModule, example_inputs: Sequence[object]) -> Callable[..., Any]:
+    """Wrong from the third call on."""
+    calls: list[int] = []
+
+    def run(*args: Any) -> Any:
+        calls.append(1)
+        return tuple(y + (len(calls) > 2) for y in gm.forward(*args))
+
+    return run
+
+
 NAME = "tests.harness.locate.wrong_gelu"
 register_ladder(f"{NAME}:wrong", (Rung("traced", f"{NAME}:traced"),))
 
@@ -126,3 +157,66 @@ def only_gelu() -> Any:
 @case(modes=("infer",))
 def steps() -> Any:
     return (lambda x: x.sin().cos() * 2), (torch.arange(64.0),), {}
+
+
+@case(modes=("infer",))
+def label_out_of_range() -> Any:
+    def program(x: Tensor, labels: Tensor) -> Tensor:
+        h = (x * 2).tanh()
+        return torch.nn.functional.cross_entropy(h + 1, labels).exp() * 2
+
+    return program, (torch.randn(4, 3), torch.tensor([0, 1, 3, 2])), {}
+
+
+def _of_a_number() -> Any:
+    def program(x: Tensor, n: int) -> Tensor:
+        return torch.nn.functional.gelu(x.sin() + 1) * 2 if n > 1 else x.cos()
+
+    return program, (torch.randn(4),), {}
+
+
+of_a_number = Case("of_a_number", _of_a_number, ("infer",), (), ("tiny",), numbers=((1,), (2,), (3,)))
+
+
+def gradients_as_result(f: Callable[..., Any], x: Tensor, w: Tensor) -> Any:
+    f(x, w).sum().backward()
+    return x.grad, w.grad, 3
+
+
+@case(scenario=gradients_as_result, modes=("train",))
+def its_gradients() -> Any:
+    return torch.mul, (torch.randn(2, requires_grad=True), torch.randn(2, requires_grad=True)), {}
+
+
+def how_many(f: Callable[..., Any], x: Tensor) -> int:
+    """A Python number that the result decides."""
+    return int((f(x) * 2**20).sum())
+
+
+@case(scenario=how_many, modes=("infer",))
+def number_of_a_gelu() -> Any:
+    return torch.nn.functional.gelu, (torch.full((2,), 1.5),), {}
+
+
+@case(modes=("infer",))
+def small_integers() -> Any:
+    return torch.neg, (torch.arange(4.0),), {}
+
+
+def goes_back(f: Callable[..., Any], x: Tensor) -> None:
+    f(x).sum().backward()
+
+
+@case(scenario=goes_back, modes=("train",))
+def gone_back() -> Any:
+    return (lambda x: x * x), (torch.arange(4.0).requires_grad_(),), {}
+
+
+@case(modes=("infer",))
+def many_calls() -> Any:
+    def program(x: Tensor) -> Tensor:
+        for _ in range(8):
+            x = torch.nn.functional.gelu(x.sin() + 1)
+        return x.sum()
+
+    return program, (torch.randn(4),), {}

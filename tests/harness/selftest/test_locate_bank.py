@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
+from pathlib import Path
 
 import pytest
 
 from assay.harness.locate.rungs import ladder_of
 from assay.harness.processes.child import Child
+from assay.harness.selftest import compiler_bank
+from assay.harness.selftest.compiler_bank import CompilerMutants, Failed
 from assay.harness.selftest.locate_bank import (
     LIMIT_S,
     Located,
     as_data,
     children_cpu_s,
     expected_rungs,
+    killing_row,
     of_data,
     totals,
 )
-from assay.harness.selftest.mutants import Mutant, read
+from assay.harness.selftest.mutant_rows import PROGRAM, Row
+from assay.harness.selftest.mutants import ROOT, Mutant, read
+from assay.harness.selftest.record import Kill
 
 MUTANTS = {mutant.name: mutant for mutant in read()}
 
@@ -45,6 +52,36 @@ def test_locate_counts_what_is_right() -> None:
     assert (told["in_time"], told["in_cpu_time"], told["longest_cpu_s"]) == (2, 3, 30.0)
     assert [each["is_small"] for each in as_data(found)] == [True, False, False]
     assert [of_data(each) for each in json.loads(json.dumps(as_data(found)))] == found
+
+
+NEAR = ("zoo.bert", "programs", "semantics.slice_of_an_input_assigned")
+
+
+@pytest.mark.parametrize(
+    ("on_mutant", "unchanged", "row"),
+    [
+        ({"semantics.slice_of_an_input_assigned", "0"}, set(), "semantics.slice_of_an_input_assigned"),
+        ({"semantics.slice_of_an_input_assigned", "3"}, {"semantics.slice_of_an_input_assigned"}, "3"),
+        ({"zoo.bert", "8"}, set(), "8"),
+        ({"8", "zoo.bert"}, {"8"}, "zoo.bert"),
+        ({"8"}, {"8"}, None),
+    ],
+    ids=["a case first", "what fails without it accuses nobody", "a model last", "the next one", "none"],
+)
+def test_locate_takes_the_first_row_that_fails_by_the_bug_alone(
+    on_mutant: set[str], unchanged: set[str], row: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mutant = dataclasses.replace(MUTANTS["slice_scatter_past_its_end"], near=NEAR)
+
+    def first_failed(tree: Path, rows: list[Row], timeout_s: float) -> Failed | None:
+        is_changed = (tree / mutant.file).read_text() != (ROOT / mutant.file).read_text()
+        failing = on_mutant if is_changed else unchanged
+        found = [place for place, each in enumerate(rows) if each.name in failing]
+        return Failed(found[0], Kill(rows[found[0]].name, "infer", "diverged")) if found else None
+
+    monkeypatch.setattr(compiler_bank, "first_failed", first_failed)
+    found = killing_row(mutant, CompilerMutants())
+    assert (found and found.name) == row and (row != "8" or (found and found.what == PROGRAM))
 
 
 def test_locate_counts_the_cpu_time_of_a_child() -> None:

@@ -145,12 +145,12 @@ def failing(on_mutant: list[str], unchanged: list[str], monkeypatch: pytest.Monk
 
 def test_mutant_is_killed_by_a_row_that_passes_without_it(monkeypatch: pytest.MonkeyPatch) -> None:
     failing(["b"], [], monkeypatch)
-    assert CompilerMutants()._killed(Path("x"), ROWS, math.inf) == (Kill("b", "infer", "diverged"), 2)
+    assert CompilerMutants().killed(Path("x"), ROWS, math.inf) == (Kill("b", "infer", "diverged"), 2)
 
 
 def test_mutant_is_not_killed_by_a_row_that_fails_without_it(monkeypatch: pytest.MonkeyPatch) -> None:
     failing(["a"], ["a"], monkeypatch)
-    assert CompilerMutants()._killed(Path("x"), ROWS, math.inf) == (None, 3)
+    assert CompilerMutants().killed(Path("x"), ROWS, math.inf) == (None, 3)
 
 
 @pytest.mark.parametrize("hangs", [False, True])
@@ -169,7 +169,7 @@ def test_time_that_is_up_kills_a_mutant_only_by_a_row_that_never_ends(
         return Failed(0, timeout) if hangs and tree == Path("x") else None
 
     monkeypatch.setattr(compiler_bank, "first_failed", first_failed)
-    found = CompilerMutants()._killed(Path("x"), ROWS, time.monotonic() + 0.01)
+    found = CompilerMutants().killed(Path("x"), ROWS, time.monotonic() + 0.01)
     assert found == (timeout if hangs else None, 2)
     assert limits[0] <= 0.01 and set(limits[1:]) == {compiler_bank.ALONE_S}
 
@@ -181,7 +181,7 @@ def test_a_process_that_ends_before_its_first_row_fails_in_it(monkeypatch: pytes
         return None
 
     monkeypatch.setattr(compiler_bank, "first_failed", first_failed)
-    kill, ended = CompilerMutants()._killed(Path("x"), ROWS, math.inf)
+    kill, ended = CompilerMutants().killed(Path("x"), ROWS, math.inf)
     assert ended == 1 and kill is not None and kill.verdict == "crash"
 
 

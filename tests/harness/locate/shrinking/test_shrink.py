@@ -15,6 +15,7 @@ from assay.harness.locate.rungs import Rung
 from assay.harness.locate.shrinking import shrink
 from assay.harness.locate.shrinking.graph_program import MARKED, Given, GraphProgram, plainer
 from assay.harness.locate.shrinking.shrink import NotShrunk, Shrunk, shrunk
+from assay.harness.locate.shrinking.shrink_worker import Shrinking
 from assay.harness.outcome import Result
 from assay.harness.search.generated import Kind
 
@@ -22,6 +23,7 @@ FILE = Path(__file__).parents[1] / "wrong_gelu.py"
 NAME = "tests.harness.locate.wrong_gelu"
 VALUES = Kind("diverged", frozenset({"values"}))
 DTYPE = Kind("diverged", frozenset({"dtype"}))
+ERROR = Kind("diverged", frozenset({"error"}))
 KILLED = Kind("crash", frozenset(), "killed by SIGKILL")
 
 
@@ -54,6 +56,18 @@ def test_shrink_leaves_out_a_program_that_does_not_end(monkeypatch: pytest.Monke
     assert len(made.operators) >= 2 and "gelu" in made.operators and made.on_backend
 
 
+@pytest.mark.parametrize(("left_s", "calls"), [(1000, 1), (0, 25)])
+def test_shrink_tries_pieces_of_a_large_graph_first_while_there_is_time(
+    left_s: float, calls: int, tmp_path: Path
+) -> None:
+    request = {
+        "origin": f"{FILE}::many_calls", "case": "wrong_gelu.many_calls", "mode": "infer", "size": "tiny", "seed": 0,
+        "kind": ["diverged", ["values"], ""], "folder": str(tmp_path), "left_s": left_s,
+    }  # fmt: skip
+    first = next(Shrinking(request, lambda told: None)._programs())
+    assert len(first.program.operators("infer")) == calls
+
+
 def test_shrink_says_that_its_time_was_up_before_anything_failed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shrink, "CANDIDATE_S", 0.0)
     with pytest.raises(NotShrunk, match="its time was up: silent for"):
@@ -71,6 +85,16 @@ def test_shrink_takes_the_case_where_no_text_makes_the_input_of_its_graph() -> N
     assert made.is_case and made.is_text_alone and "torch.arange(64.0)" in made.body and made.on_backend
 
 
+def test_shrink_keeps_the_call_that_raises_in_eager() -> None:
+    made = least("label_out_of_range", "unchecked", ERROR, limit_s=15)
+    assert made.operators == ("cross_entropy",) and made.is_text_alone and made.on_backend and not made.is_case
+
+
+def test_shrink_records_the_graphs_of_every_number_that_a_case_is_called_with() -> None:
+    made = least("of_a_number", "wrong", VALUES, limit_s=15)
+    assert made.operators == ("gelu",) and made.on_backend and not made.is_case
+
+
 def test_graph_program_is_read_by_another_process() -> None:
     graph = torch.fx.Graph()
     x = graph.placeholder("x")
@@ -79,6 +103,24 @@ def test_graph_program_is_read_by_another_process() -> None:
     program = GraphProgram.of(torch.fx.GraphModule({}, graph), [torch.ones(2)])
     read = pickle.loads(pickle.dumps(program))
     assert read.body() == program.body() and torch.equal(read.values()["gelu"], program.values()["gelu"])
+
+
+def test_graph_program_has_pieces_of_few_calls_if_it_is_large() -> None:
+    graph = torch.fx.Graph()
+    x, w = graph.placeholder("x"), graph.placeholder("w")
+    y = x
+    for _ in range(5):
+        y = graph.call_function(torch.nn.functional.gelu, (graph.call_function(torch.mm, (y, w)),))
+        graph.call_method("add_", (w, 1))
+    graph.output((graph.call_method("sum", (y,)),))
+    module = torch.fx.GraphModule({}, graph)
+    program = GraphProgram.of(module, [torch.randn(2, 2), torch.randn(2, 2).requires_grad_()])
+    pieces = list(program.pieces())
+    assert [piece.operators("train") for piece in pieces[:4]] == [("mm",), ("gelu",), ("add_",), ("sum",)]
+    assert {len(piece.lines) for piece in pieces[4:]} == {4} and len(pieces) == len({p.body() for p in pieces})
+    assert [given.tensor.requires_grad for given in pieces[1].givens] == [True]
+    assert all(piece.is_program("train") for piece in pieces if piece.operators("train") != ("add_",))
+    assert not list(GraphProgram(program.givens, program.lines[:3], (program.lines[1].name,)).pieces())
 
 
 def test_graph_program_draws_an_input_and_keeps_what_is_no_number_in_it() -> None:
