@@ -53,7 +53,8 @@ def _is_leaf(value: torch.Tensor) -> bool:
 def _snapshot(value: object) -> tuple[Any, ...] | None:
     if not isinstance(value, torch.Tensor):
         return None
-    return value.detach().clone(), (tuple(value.shape), tuple(value.stride()), value.storage_offset()), value._version
+    version = 0 if value.is_inference() else value._version
+    return value.detach().clone(), (tuple(value.shape), tuple(value.stride()), value.storage_offset()), version
 
 
 def _same_data(before: tuple[Any, ...], after: tuple[Any, ...]) -> bool:
