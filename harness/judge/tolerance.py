@@ -10,8 +10,8 @@ decides:
 3. *Elements.* |o - t| <= 4 E + 4 units in the last place of t. E is the largest of |r - t| that eager itself shows at
    elements of like magnitude: the 64 that are beside it in the order of |t|, of all elements or of some 100,000 that
    are evenly chosen. So a large element's error never excuses a small one's. What is beyond it by less than 4 times is
-   measured by 8 more runs. In tensors of more than 100,000 elements the factor grows with the logarithm of their
-   number, to 5 at most (harness/judge/envelope.py).
+   measured by 8 more runs. Of more than 100,000 elements the factor grows, to 5 at most: see the docstring of
+   harness/judge/envelope.py.
 4. *Tensors* of 64 elements or more: rms(o - t) <= 3 rms(r - t) + 2 units in the last place of rms(t). Roundings have
    either sign and average out; a factor of 0.7 does not. Not of a `t` that is zero, next to what roundings leave.
 5. *Kinks* (relu, comparisons, sort, floor; harness/judge/kinks.py). What fails 1, 3 or 4 is held against more float64

@@ -81,7 +81,7 @@ class Climb:
 
     def find(self, runs_all: bool = False) -> Found:
         """The first rung that differs. Raises: NothingFails if the last one is as eager."""
-        top = self._of_few_acts(self._top())
+        top = self._top() if runs_all else self._of_few_acts(self._top())
         if runs_all:
             for index in range(len(self.rungs)):
                 self._run(index)

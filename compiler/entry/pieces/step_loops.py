@@ -26,6 +26,8 @@ from assay.compiler.runtime.call import in_batch, in_transform, untraced
 from assay.compiler.runtime.expected_inputs import is_addressable
 
 Results = tuple[Tensor, ...]
+Bodies = tuple[fx.GraphModule, ...]
+"""The graphs of a loop: that of its step, behind that of its condition where it has one."""
 OURS = (Tensor, torch.nn.Parameter)
 CONSTANTS = (int, bool, float, type(None))
 
@@ -36,7 +38,7 @@ class StepLoops:
 
     compile: LoopCompiler | None
     made: dict[object, Any] = field(default_factory=dict)
-    counts: dict[fx.GraphModule, int] = field(default_factory=dict)
+    counts: dict[Bodies, int] = field(default_factory=dict)
 
     def run(
         self, body: fx.GraphModule, shape: Shape, args: Sequence[object], again: Callable[..., Sequence[Any]]
@@ -72,7 +74,7 @@ class StepLoops:
             graph = with_copies(graph, shape.carried)
             return compile.steps(graph, shape, lambda needed: _examples(shape, args, needed))
 
-        found: Steps | None = self._known(body, shape, args, make)
+        found: Steps | None = self._known((body,), shape, args, make)
         return found
 
     def _turns(
@@ -84,11 +86,11 @@ class StepLoops:
             first, last = (with_copies(graph, carried) for graph in _over_tensors((condition, body), args))
             return compile.turns(first, last, carried, _examples(shape, args, frozenset()))
 
-        found: Turns | None = self._known(body, shape, args, make)
+        found: Turns | None = self._known((condition, body), shape, args, make)
         return found
 
     def _known(
-        self, body: fx.GraphModule, shape: Shape, args: Sequence[object], make: Callable[[LoopCompiler], Steps | Turns]
+        self, bodies: Bodies, shape: Shape, args: Sequence[object], make: Callable[[LoopCompiler], Steps | Turns]
     ) -> Any:
         """What was compiled for arguments of this kind, or is now; None for steps that are Python's."""
         if self.compile is None:
@@ -96,10 +98,10 @@ class StepLoops:
         if reason := _why_not(shape, args):
             count_stepwise(reason)
             return None
-        key = (body, shape, Ambient.now(), *(_kind(shape, place, value) for place, value in enumerate(args)))
+        key = (bodies, shape, Ambient.now(), *(_kind(shape, place, value) for place, value in enumerate(args)))
         if key not in self.made:
-            self.counts[body] = self.counts.get(body, 0) + 1
-            self.made[key] = _counted(make, self.compile) if self.counts[body] <= MOST_VARIANTS else None
+            self.counts[bodies] = self.counts.get(bodies, 0) + 1
+            self.made[key] = _counted(make, self.compile) if self.counts[bodies] <= MOST_VARIANTS else None
         return self.made[key]
 
 
@@ -150,7 +152,7 @@ def _why_not(shape: Shape, args: Sequence[object]) -> str:
 def _kind(shape: Shape, place: int, value: object) -> object:
     """What of an argument the compile is for: of rows each one, so that their number may be any."""
     if not isinstance(value, Tensor):
-        return type(value), value
+        return type(value), repr(value)  # which tells zeros of either sign apart, and finds NaN again
     start = shape.carried <= place < shape.carried + shape.rows
     return value.dtype, value.shape[start:], value.stride()[start:], value.requires_grad
 

@@ -8,12 +8,15 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor, fx, nn
 from torch._higher_order_ops import map as mapped
 from torch._higher_order_ops import scan, while_loop
 from torch.utils import _pytree as pytree
 
 from assay.compiler import journal
+from assay.compiler.assembly.step_loops import Shape
+from assay.compiler.entry.pieces import step_loops
+from assay.compiler.entry.pieces.piece import LoopCompiler
 from assay.compiler.entry.pieces.step_loops import StepLoops
 
 Program = Callable[..., Any]
@@ -396,3 +399,24 @@ def test_step_loops_train_a_module() -> None:
             optimizer.step()
     torch.testing.assert_close(list(ours.parameters()), list(theirs.parameters()))
     assert journal.totals()["loops"] == 1
+
+
+def test_step_loops_tell_constants_apart_by_their_signs() -> None:
+    shape = Shape(1, 0)
+    assert step_loops._kind(shape, 1, 0.0) != step_loops._kind(shape, 1, -0.0)
+    assert step_loops._kind(shape, 1, 1) != step_loops._kind(shape, 1, True)
+    assert step_loops._kind(shape, 1, float("nan")) == step_loops._kind(shape, 1, float("nan"))
+
+
+def test_step_loops_of_one_body_are_told_apart_by_their_conditions() -> None:
+    body = fx.symbolic_trace(lambda x: (x + 1,))
+    conditions = [fx.symbolic_trace(lambda x: (x.sum() < 3,)), fx.symbolic_trace(lambda x: (x.sum() < 30,))]
+    made: list[fx.GraphModule] = []
+
+    def turns(condition: fx.GraphModule, *_: object) -> Any:
+        made.append(condition)
+        return condition
+
+    loops = step_loops.StepLoops(LoopCompiler(steps=turns, turns=turns))
+    found = [loops._turns(condition, body, 1, (torch.ones(2),)) for condition in (*conditions, *conditions)]
+    assert len(made) == 2 and found[0] is found[2] and found[1] is found[3] and found[0] is not found[1]
