@@ -253,6 +253,12 @@ LAID_LIKE = frozenset({
 """Operators beside the pointwise ones whose results lie as their argument does."""
 FOUND_IN_DATA = (torch.Tag.dynamic_output_shape, torch.Tag.data_dependent_output)
 """Of operators whose results' sizes their operands' values say."""
+STATE = frozenset({
+    *("philox_seed", "philox_offset", "rng_state", "dropout_state"),
+    *("reserve", "reserveSpace", "reservedSpace", "workspace", "weight_buf"),
+})  # fmt: skip
+"""Arguments, by their names, that hold what another call of the same library left. Memory that only lies alike ends
+the process: the fake of a seed may be on the GPU where the kernel reads it on the CPU."""
 
 
 def as_run(
@@ -380,7 +386,7 @@ def _may_run(
     leaves = pytree.arg_tree_leaves(*args, **kwargs)
     tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
     devices = [*(value.device for value in tensors), *(leaf for leaf in leaves if isinstance(leaf, torch.device))]
-    if func.namespace != "aten" or not tensors or not all(map(_has_memory, devices)):
+    if func.namespace != "aten" or not tensors or not all(map(_has_memory, devices)) or takes_state(func):
         return False
     if any(tag in func.tags for tag in FOUND_IN_DATA) or any(value.layout is not torch.strided for value in tensors):
         return False
@@ -393,6 +399,11 @@ def _may_run(
         return False  # but images of one channel may be laid out by channels again
     most = MOST_MADE if _is_elementwise(func) else MOST_OTHERS
     return all(0 in (shape := hints(value.shape)) or math.prod(shape) <= most for value in (*tensors, *results))
+
+
+def takes_state(func: torch._ops.OpOverload) -> bool:
+    """Whether an operator reads what another call left, as the backward of an attention does its seed."""
+    return any(argument.name in STATE for argument in func._schema.arguments)
 
 
 def _has_memory(device: torch.device) -> bool:

@@ -203,3 +203,27 @@ def test_few_channels_on_a_gpu_are_resized_as_they_lie(shape: tuple[int, ...], m
         with UserCalls():
             y = functional.interpolate(x, scale_factor=2, mode=mode)
     assert y.is_contiguous(memory_format=last) is is_by_channels and y.is_contiguous() is not is_by_channels
+
+
+def test_operators_that_read_what_another_call_left_are_not_tried() -> None:
+    attention, norm = aten._scaled_dot_product_efficient_attention_backward, aten.cudnn_batch_norm_backward
+    assert fake_strides.takes_state(attention.default)
+    assert fake_strides.takes_state(norm.default)
+    assert not fake_strides.takes_state(aten.convolution_backward.default)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")
+def test_gradient_of_a_bias_of_one_row_under_dropout_on_a_gpu() -> None:
+    """The fake of the seed is on the GPU; the kernel of the backward reads it on the CPU."""
+    query, bias = torch.randn(1, 4, 1, 64, device="cuda"), torch.randn(1, 4, 1, 8, device="cuda", requires_grad=True)
+    key = torch.randn(1, 4, 8, 64, device="cuda", requires_grad=True)
+
+    def attend(query: Tensor, key: Tensor, bias: Tensor) -> Tensor:
+        return functional.scaled_dot_product_attention(query, key, key, attn_mask=bias, dropout_p=0.1)
+
+    found = []
+    for call in (attend, torch.compile(attend, backend="assay", options={"fallback": "error"})):
+        torch.manual_seed(0)
+        found.append(torch.autograd.grad(call(query, key, bias).sum(), (key, bias)))
+    torch.testing.assert_close(found[0], found[1])
