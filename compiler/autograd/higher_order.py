@@ -19,13 +19,13 @@ import sympy
 import torch
 from torch import fx
 
-from assay.compiler.autograd.joint import ONLY_DATA_TELLS, autocast_off, by_itself, record_tangent
+from assay.compiler.autograd.joint import ONLY_DATA_TELLS, by_itself, record_tangent
 from assay.compiler.autograd.rematerialization.random_replay import draw_again, state_name
 from assay.compiler.errors import Unsupported
 from assay.compiler.ir.graph.backward.derivative_path import Again, Path
 from assay.compiler.ir.graph.captured import Captured
 from assay.compiler.ir.graph.roles import Program, Signature, UserInput, UserOutput
-from assay.compiler.ir.graph.trace import is_random, module_of
+from assay.compiler.ir.graph.trace import autocast_off, is_random, module_of
 from assay.compiler.ir.tensors.layout.strides import SYMBOLIC, number_at
 from assay.compiler.ir.typed_nodes import fake_value, ints_argument, node_argument
 

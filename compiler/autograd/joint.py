@@ -26,7 +26,7 @@ from assay.compiler.autograd.zero_sources import noting_zeros
 from assay.compiler.errors import Unexpected, Unsupported
 from assay.compiler.ir.graph.captured import Captured, as_node
 from assay.compiler.ir.graph.roles import CallInput, Freed, Gradient, OutputRole, Program, Shared, Tangent
-from assay.compiler.ir.graph.trace import HELD, Trace
+from assay.compiler.ir.graph.trace import HELD, Trace, autocast_off
 from assay.compiler.ir.graph.writes.views_beyond import check_backward
 from assay.compiler.ir.tensors.layout.strides import has_symbols
 from assay.compiler.ir.tensors.wrappers import is_wrapper, with_inner
@@ -255,10 +255,3 @@ def by_itself() -> Iterator[None]:
             yield
     finally:
         torch._C._dynamo.compiled_autograd.set_autograd_compiler(*outer)
-
-
-@contextmanager
-def autocast_off() -> Iterator[None]:
-    """Eager's backward runs outside the autocast region of its forward."""
-    with torch._C._DisableAutocast():
-        yield

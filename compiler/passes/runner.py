@@ -6,10 +6,12 @@ from collections.abc import Callable, Sequence
 
 from assay.compiler.ir.graph.replacement import verify_views
 from assay.compiler.ir.graph.roles import Program
+from assay.compiler.ir.graph.trace import autocast_off
 from assay.compiler.journal import Journal
 from assay.compiler.passes import Pass
 
 
+@autocast_off()
 def optimize(program: Program, passes: Sequence[Pass], journal: Journal, name: str) -> Program:
     """Runs the passes, in order."""
     journal.state(name, lambda: program.module.print_readable(print_output=False))

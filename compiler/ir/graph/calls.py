@@ -13,6 +13,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils import _pytree as pytree
 
 from assay.compiler.ir.graph.replacement import replace_node
+from assay.compiler.ir.graph.trace import autocast_off
 
 Size: TypeAlias = int | torch.SymInt | fx.Node
 
@@ -24,7 +25,8 @@ def called(target: Callable[..., Any], first: Any, *args: Any, **kwargs: Any) ->
     if target in (operator.getitem, operator.mul):
         made.meta["val"] = target(*given)
         return made
-    with next(value for value in pytree.tree_leaves(given) if isinstance(value, FakeTensor)).fake_mode:
+    fake = next(value for value in pytree.tree_leaves(given) if isinstance(value, FakeTensor))
+    with fake.fake_mode, autocast_off():
         made.meta["val"] = target(*given, **named)
     return made
 

@@ -21,7 +21,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils import _pytree as pytree
 
 from assay.compiler.errors import VerifyError
-from assay.compiler.ir.graph.trace import is_view
+from assay.compiler.ir.graph.trace import autocast_off, is_view
 from assay.compiler.ir.tensors.in_place import after, part, private, window
 from assay.compiler.ir.typed_nodes import function_of
 
@@ -96,7 +96,7 @@ def derived(node: fx.Node) -> object:
     fakes = [leaf for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, FakeTensor)]
     if not fakes:
         return function_of(node)(*args, **kwargs)
-    with fakes[0].fake_mode:
+    with fakes[0].fake_mode, autocast_off():
         return function_of(node)(*args, **kwargs)
 
 

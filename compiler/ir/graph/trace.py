@@ -346,6 +346,14 @@ _one_at_a_time = threading.RLock()
 
 
 @contextmanager
+def autocast_off() -> Iterator[None]:
+    """Below the autocast region that a call may be compiled in: what was recorded has its casts. Eager's backward runs
+    outside of it too."""
+    with torch._C._DisableAutocast():
+        yield
+
+
+@contextmanager
 def _saved_tensor_hooks_off() -> Iterator[None]:
     """The hooks of whoever calls are for what the call saves, not for what its recording does."""
     taken: list[Any] = []

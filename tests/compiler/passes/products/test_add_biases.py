@@ -113,3 +113,20 @@ def test_add_biases_leaves_a_gradient_of_nothing_but_a_bias() -> None:
 def test_add_biases_leaves_a_cpu_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys.modules[PASS], "DEVICE", "cuda")
     assert add_biases(program_of(convolved(2, False), *operands(2))) == 0
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")
+def test_biases_are_summed_apart_under_autocast_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """There autocast has sums of halves in float32, where the graph is compiled as well."""
+    monkeypatch.setattr(sys.modules[PASS], "DEVICE", "cuda")
+    network = torch.nn.Conv2d(3, 8, 4, 4).cuda()
+    image = torch.randn(2, 3, 16, 16, device="cuda")
+    found = []
+    for run in (network, torch.compile(network, backend="assay", options={"fallback": "error"})):
+        network.zero_grad()
+        with torch.autocast("cuda", torch.bfloat16):
+            result = run(image)
+        result.square().sum().backward()
+        found.append([weight.grad for weight in network.parameters()])
+    torch.testing.assert_close(found[1], found[0], rtol=2e-2, atol=2e-2)
