@@ -15,7 +15,7 @@ from assay.suites.tables.markdown import literal, table
 from assay.suites.tables.measured import RESULTS, measured
 
 FILE = "night_on_torchs_backends_2cores.json"
-LOCATED = "located_2cores.json"
+LOCATED = ("located_16cores.json", "located_passes_2cores.json")
 KEPT = ("kind", "confidence", "failed", "runs", "calls", "form", "example")
 FACTS = ("date", "torch", "python", "cpu", "cores")
 
@@ -34,21 +34,28 @@ def night_in_words() -> str:
 
 
 def located() -> str:
-    """What `assay selftest --locate` found of a sample of known bugs."""
-    document = measured(LOCATED)
-    counts, size = document["totals"], document["totals"]["mutants"]
-    where = document["environment"]
-    rows = [
-        ("first rung named rightly", f"{counts['rung_right']} of {size}"),
-        ("pass named rightly", f"{counts['pass_right']} of {counts['passes']}"),
-        ("made at most ten calls", f"{counts['small']} of {size}"),
-        ("repro that fails in each of three processes", f"{counts['verified']} of {size}"),
-        ("within 120 s of the clock", f"{counts['in_time']} of {size}"),
-        ("within 120 s of CPU", f"{counts['in_cpu_time']} of {size}"),
-        ("the longest", f"{counts['longest_s']:.0f} s, {counts['longest_cpu_s']:.0f} s of CPU"),
-    ]
-    head = (f"torch {where['torch']}, {where['cores']} cores, {where['date'][:10]}", "bugs")
-    return table(head, rows)
+    """What `assay selftest --locate` found of known bugs, in each of its records."""
+    documents = [measured(name) for name in LOCATED]
+    columns = [_counts(document["totals"]) for document in documents]
+    rows = [(what, *(column[what] for column in columns)) for what in columns[0]]
+    return table(("of known bugs", *(_where(document["environment"]) for document in documents)), rows)
+
+
+def _counts(counts: Mapping[str, Any]) -> dict[str, str]:
+    size = counts["mutants"]
+    return {
+        "first rung named rightly": f"{counts['rung_right']} of {size}",
+        "pass named rightly": f"{counts['pass_right']} of {counts['passes']}",
+        "made at most ten calls": f"{counts['small']} of {size}",
+        "repro that fails in each of three processes": f"{counts['verified']} of {size}",
+        "within 120 s of the clock": f"{counts['in_time']} of {size}",
+        "within 120 s of CPU": f"{counts['in_cpu_time']} of {size}",
+        "the longest": f"{counts['longest_s']:.0f} s, {counts['longest_cpu_s']:.0f} s of CPU",
+    }
+
+
+def _where(environment: Mapping[str, Any]) -> str:
+    return f"torch {environment['torch']}, {environment['cores']} cores, {environment['date'][:10]}"
 
 
 def _ordered(causes: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
