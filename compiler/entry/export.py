@@ -29,7 +29,7 @@ from assay.compiler.capture.inputs import Call, CallLeaf, fake_leaf, fake_mode_o
 from assay.compiler.capture.module_state import call_with_state
 from assay.compiler.entry.ahead.joint_graph import name_placeholders, numbered, paired
 from assay.compiler.entry.ahead.module_places import places_noted
-from assay.compiler.entry.ahead.tokens import with_tokens
+from assay.compiler.entry.ahead.tokens import TokenNames, check_effects_outside, unlifted, with_tokens
 from assay.compiler.entry.graph_as_call import run_module
 from assay.compiler.errors import ExportError, Unsupported
 from assay.compiler.ir.graph.captured import Captured
@@ -141,8 +141,10 @@ def aot_export_module(
     if loss is not None:
         _check_gradients(inputs, captured, program)
         program = _seeded(program, loss)
-    program = with_tokens(program, captured.trace.fake_mode)
+    check_effects_outside(program)
+    program = with_tokens(program, TokenNames())
     _name_arguments(program)
+    program = unlifted(program)
     in_spec = pytree.tree_structure(((*inputs.values[: len(names)], *args), kwargs))
     return program.module, _signature(program, in_spec, spec[0], loss)
 

@@ -1,81 +1,181 @@
-"""Tokens: the order of calls with effects, as values that an exported graph takes and returns.
+"""Tokens: the order of calls with effects, as values that a graph of somebody else's takes and returns.
 
     note(s); y = rec(x); return (y,)
 ->  with_effects = with_effects(token, note, s); getitem = with_effects[0]
     with_effects_1 = with_effects(getitem, rec, x); getitem_2 = with_effects_1[0]; getitem_3 = with_effects_1[1]
     return (getitem_2, getitem_3)
 
-Effects of one kind follow one token. A token is an empty tensor.
+Effects of one kind follow one token, an empty tensor. It comes first in a forward and in a graph without gradients, and
+last in a backward. Graphs that the compiler itself builds keep the order of calls without tokens.
 """
 
 from __future__ import annotations
 
 import operator
-from dataclasses import replace
-from typing import Any
+from collections.abc import Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
 import torch
 from torch import fx
+from torch._functorch import config
 from torch._higher_order_ops.effects import with_effects
-from torch._subclasses.fake_tensor import FakeTensorMode
 
+from assay.compiler.capture.inputs import fake_mode_of
 from assay.compiler.errors import ExportError
 from assay.compiler.ir.graph.held_functions import is_any_inside
 from assay.compiler.ir.graph.materialize import set_returned
-from assay.compiler.ir.graph.roles import Program, Token
+from assay.compiler.ir.graph.roles import GraphCall, Program, Token
+from assay.compiler.ir.graph.trace import module_of
 from assay.compiler.ir.typed_nodes import int_argument
 from assay.compiler.torch_compat import effect_of
 
+Item = TypeVar("Item")
+MAKE, SINK = torch.ops.prims._make_token.default, torch.ops.prims._sink_tokens.default
 
-def with_tokens(program: Program, mode: FakeTensorMode) -> Program:
-    """The program with a token, first of its inputs and of its outputs, for each kind of effect that its calls have.
 
-    Raises: ExportError for an effect in a function that an operator is given, as in a branch: no token leads there.
+@dataclass(slots=True)
+class TokenNames:
+    """How many calls with tokens, and items of what they return, have names so far.
+
+    Backward counts on from forward, as torch does. `renamed` has the names of values that are now such items.
     """
-    graph = program.module.graph
-    for node in graph.nodes:
+
+    calls: int = 0
+    items: int = 0
+    renamed: dict[str, str] = field(default_factory=dict)
+
+    def next_call(self) -> str:
+        self.calls += 1
+        return f"with_effects_{self.calls - 1}" if self.calls > 1 else "with_effects"
+
+    def next_item(self) -> str:
+        self.items += 1
+        return f"getitem_{self.items - 1}" if self.items > 1 else "getitem"
+
+
+def check_effects_outside(program: Program) -> None:
+    """Raises: ExportError for an effect in a function that an operator is given, as in a branch: no token leads
+    there."""
+    for node in program.module.graph.nodes:
         if is_any_inside(node, program.module, lambda inner: effect_of(inner.target) is not None):
             raise ExportError.because("effect_inside", operator=node.target)
-    calls = [(node, effect_of(node.target)) for node in graph.nodes if node.op == "call_function"]
-    kinds = tuple(dict.fromkeys(kind for _, kind in calls if kind is not None))
-    if not kinds:
+
+
+def with_tokens(program: Program, names: TokenNames) -> Program:
+    """The program with a token, as an input and as an output, for each kind of effect that its calls have."""
+    kinds = [effect_of(node.target) for node in program.module.graph.nodes if node.op == "call_function"]
+    tokens = tuple(Token(kind) for kind in dict.fromkeys(kinds) if kind is not None)
+    if not tokens:
         return program
-    first = program.placeholders[0] if program.placeholders else next(iter(graph.nodes))
-    with mode:
-        empty = torch.empty(0)
-    last: dict[str, fx.Node] = {}
-    for kind in kinds:
-        with graph.inserting_before(first):
-            last[kind] = graph.placeholder("token" if len(kinds) == 1 else f"token_{kind}")
-        last[kind].meta["val"] = empty
-    for call, effect in calls:
+    program = _copied(program)
+    graph = program.module.graph
+    last = {token.effect: _take(program, token) for token in tokens}
+    for call in list(graph.nodes):
+        effect = effect_of(call.target) if call.op == "call_function" else None
         if effect is not None:
-            last[effect] = _follow(graph, call, last[effect])
-    tokens = tuple(Token(kind) for kind in kinds)
+            last[effect] = _follow(graph, call, last[effect], names)
     signature = program.signature
-    signature = replace(signature, inputs=(*tokens, *signature.inputs), outputs=(*tokens, *signature.outputs))
-    set_returned(program.module, [*last.values(), *program.returned])
+    inputs = _joined(program, tokens, signature.inputs)
+    outputs = _joined(program, tokens, signature.outputs)
+    set_returned(program.module, _joined(program, tuple(last.values()), program.returned))
     program.module.recompile()
-    return Program(program.module, signature)
+    return Program(program.module, replace(signature, inputs=inputs, outputs=outputs))
 
 
-def _follow(graph: fx.Graph, call: fx.Node, token: fx.Node) -> fx.Node:
+def unlifted(program: Program) -> Program:
+    """The program with tokens that its graph makes and drops itself, where torch's configuration asks for that."""
+    tokens = [role for role in program.signature.inputs if isinstance(role, Token)]
+    if not tokens or not config.unlift_effect_tokens:
+        return program
+    graph, signature = program.module.graph, program.signature
+    last_input = program.placeholders[-1]
+    for role, node in zip(signature.inputs, program.placeholders, strict=True):
+        if isinstance(role, Token):
+            with graph.inserting_after(last_input):
+                made = graph.call_function(MAKE)
+            made.meta = {**node.meta}
+            node.replace_all_uses_with(made)
+            graph.erase_node(node)
+    pairs = list(zip(signature.outputs, program.returned, strict=True))
+    with graph.inserting_before(next(iter(reversed(graph.nodes)))):
+        graph.call_function(SINK, ([node for role, node in pairs if isinstance(role, Token)],))
+    left = [(role, node) for role, node in pairs if not isinstance(role, Token)]
+    set_returned(program.module, [node for _, node in left])
+    program.module.recompile()
+    inputs = tuple(role for role in signature.inputs if not isinstance(role, Token))
+    return Program(program.module, replace(signature, inputs=inputs, outputs=tuple(role for role, _ in left)))
+
+
+def hiding_tokens(program: Program, run: GraphCall) -> GraphCall:
+    """A built graph, called without its tokens."""
+    count = sum(isinstance(role, Token) for role in program.signature.inputs)
+    if not count:
+        return run
+    tokens: list[object] = [torch.empty(0)] * count
+
+    def called(args: list[object]) -> Sequence[object]:
+        given = list(_joined(program, tokens, args))
+        args.clear()
+        results = run(given)
+        return results[:-count] if program.is_backward else results[count:]
+
+    return called
+
+
+def _joined(program: Program, tokens: Sequence[Item], others: Sequence[Item]) -> tuple[Item, ...]:
+    return (*others, *tokens) if program.is_backward else (*tokens, *others)
+
+
+def _copied(program: Program) -> Program:
+    graph, copies = fx.Graph(), dict[fx.Node, fx.Node]()
+    for node in program.module.graph.nodes:
+        copies[node] = graph.node_copy(node, copies.__getitem__)
+    return Program(module_of(program.module, graph), program.signature)
+
+
+def _take(program: Program, token: Token) -> fx.Node:
+    """A new input of the graph, in its place among the others."""
+    graph, known = program.module.graph, program.placeholders
+    mode = fake_mode_of(node.meta.get("val") for node in graph.nodes)
+    place = graph.inserting_after(known[-1]) if program.is_backward else graph.inserting_before(_first(program))
+    with place:
+        node = graph.placeholder("tangents_token" if program.is_backward else f"token_{token.effect}")
+    with mode or nullcontext():
+        node.meta["val"] = torch.empty(0)
+    return node
+
+
+def _first(program: Program) -> fx.Node:
+    """What stands behind the tokens that a graph takes first."""
+    return next(node for node in program.module.graph.nodes if not node.name.startswith("token_"))
+
+
+def _follow(graph: fx.Graph, call: fx.Node, token: fx.Node, names: TokenNames) -> fx.Node:
     """Makes a call with a token in its place. Returns the token after it."""
     value = call.meta.get("val")
     parts = value if isinstance(value, tuple) else (value,)
     with graph.inserting_before(call):
-        arguments: tuple[Any, ...] = (token, call.target, *call.args)
-        made = graph.call_function(with_effects, arguments, call.kwargs)
+        arguments = (token, call.target, *call.args)
+        made = graph.create_node("call_function", with_effects, arguments, call.kwargs, names.next_call())
         made.meta = {**call.meta, "val": (token.meta["val"], *parts)}
-        after = graph.call_function(operator.getitem, (made, 0))
-        after.meta = {"val": token.meta["val"]}
-        result = graph.call_function(operator.getitem, (made, 1))
-        result.meta = {**call.meta}
-    if isinstance(value, tuple):
-        for part in list(call.users):
-            part.args = (made, int_argument(part, 1) + 1)
-    call.replace_all_uses_with(result)
-    graph.erase_node(call)
-    if not result.users:
-        graph.erase_node(result)
-    return after
+        items = [_item(graph, made, index, names.next_item()) for index in range(1 + len(parts))]
+    readers = list(call.users) if isinstance(value, tuple) else []
+    given = {part: items[int_argument(part, 1) + 1] for part in readers} or {call: items[1]}
+    for old, new in given.items():
+        names.renamed[old.name] = new.name
+        new.meta = {**old.meta}
+        old.replace_all_uses_with(new)
+    for old in (*readers, call):
+        graph.erase_node(old)
+    for item in items[1:]:
+        if not item.users:
+            graph.erase_node(item)
+    return items[0]
+
+
+def _item(graph: fx.Graph, made: fx.Node, index: int, name: str) -> fx.Node:
+    item = graph.create_node("call_function", operator.getitem, (made, index), {}, name)
+    item.meta = {"val": made.meta["val"][index]}
+    return item
