@@ -29,6 +29,8 @@ from assay.compiler.capture.unrecorded_writes import WrittenOut
 from assay.compiler.capture.user_code.printed_values import record_print as record_print  # which registers it
 from assay.compiler.capture.user_code.recorded_functions import functions_recorded
 from assay.compiler.capture.user_code.rewritten_calls import UserCalls
+from assay.compiler.capture.user_code.script_objects import record_method as record_method  # so does each of these
+from assay.compiler.capture.user_code.token_calls import record_call_with_token as record_call_with_token
 from assay.compiler.capture.user_code.triton_kernels import record_launch as record_launch  # which registers it
 from assay.compiler.capture.wrapper_views import check_copied
 from assay.compiler.errors import Unexpected, Unsupported

@@ -67,4 +67,4 @@ def _builder(compiler: GraphCompiler, names: InnerNames, compile_id: int, half: 
             built = compiler(with_text(program.module), [node.meta.get("val") for node in program.placeholders])
         return hiding_tokens(program, built if getattr(built, "_boxed_call", False) else make_boxed_func(built))
 
-    return bordered(build_graph)
+    return bordered(build_graph, returns_given=True)
