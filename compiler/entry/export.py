@@ -471,7 +471,7 @@ def _self_contained(captured: Captured, with_gradients: bool) -> Program:
 
 
 def _check_gradients(inputs: _Inputs, captured: Captured, program: Program) -> None:
-    """Raises: ExportError for an input without a gradient. Of the names of one tensor, one with a gradient is enough."""
+    """Raises: ExportError for an input without a gradient. Of the names of one tensor one has to have it."""
     given = {role.of for role in program.signature.outputs if isinstance(role, Gradient)}
     tensors = {id(inputs.values[role.index]) for role in given if not isinstance(role, Shared)}
     for role in captured.leaves:

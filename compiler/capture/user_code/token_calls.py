@@ -1,6 +1,6 @@
 """`with_effects`, recorded as the call that it makes: a graph keeps the order of effects itself.
 
-    token, y = with_effects(token, note, x)     ->     y = note(x)
+token, y = with_effects(token, note, x)     ->     y = note(x)
 """
 
 from __future__ import annotations

@@ -46,11 +46,11 @@ class TokenNames:
     items: int = 0
     renamed: dict[str, str] = field(default_factory=dict)
 
-    def next_call(self) -> str:
+    def call(self) -> str:
         self.calls += 1
         return f"with_effects_{self.calls - 1}" if self.calls > 1 else "with_effects"
 
-    def next_item(self) -> str:
+    def item(self) -> str:
         self.items += 1
         return f"getitem_{self.items - 1}" if self.items > 1 else "getitem"
 
@@ -69,19 +69,76 @@ def with_tokens(program: Program, names: TokenNames) -> Program:
     tokens = tuple(Token(kind) for kind in dict.fromkeys(kinds) if kind is not None)
     if not tokens:
         return program
-    program = _copied(program)
-    graph = program.module.graph
-    last = {token.effect: _take(program, token) for token in tokens}
-    for call in list(graph.nodes):
-        effect = effect_of(call.target) if call.op == "call_function" else None
-        if effect is not None:
-            last[effect] = _follow(graph, call, last[effect], names)
-    signature = program.signature
+    signature, threading = program.signature, _Threading(names)
+    threading.take(program, tokens)
+    for node in program.module.graph.nodes:
+        threading.add(node)
+    graph = threading.graph
+    last: tuple[fx.node.Argument, ...] = tuple(threading.last.values())
+    returned = _joined(program, last, next(iter(reversed(graph.nodes))).args[0])
     inputs = _joined(program, tokens, signature.inputs)
-    outputs = _joined(program, tokens, signature.outputs)
-    set_returned(program.module, _joined(program, tuple(last.values()), program.returned))
-    program.module.recompile()
-    return Program(program.module, replace(signature, inputs=inputs, outputs=outputs))
+    made = Program(
+        module_of(program.module, graph),
+        replace(signature, inputs=inputs, outputs=_joined(program, tokens, signature.outputs)),
+    )
+    set_returned(made.module, returned)
+    return made
+
+
+@dataclass(slots=True)
+class _Threading:
+    """A copy of a graph, while tokens are led through its calls. `last` are the tokens as they stand."""
+
+    names: TokenNames
+    graph: fx.Graph = field(default_factory=fx.Graph)
+    copies: dict[fx.Node, fx.Node] = field(default_factory=dict)
+    last: dict[str, fx.Node] = field(default_factory=dict)
+
+    def take(self, program: Program, tokens: Sequence[Token]) -> None:
+        """Adds the inputs, the tokens in their place among them."""
+        mode = fake_mode_of(node.meta.get("val") for node in program.module.graph.nodes)
+        if program.is_backward:
+            self._copy(program.placeholders)
+        for token in tokens:
+            name = "tangents_token" if program.is_backward else "token"
+            node = self.graph.placeholder(name if len(tokens) == 1 else f"{name}_{token.effect}")
+            with mode or nullcontext():
+                node.meta["val"] = torch.empty(0)
+            self.last[token.effect] = node
+        if not program.is_backward:
+            self._copy(program.placeholders)
+
+    def _copy(self, nodes: Sequence[fx.Node]) -> None:
+        for node in nodes:
+            self.copies[node] = self.graph.node_copy(node, self.copies.__getitem__)
+
+    def add(self, node: fx.Node) -> None:
+        effect = effect_of(node.target) if node.op == "call_function" else None
+        if effect is not None:
+            self.last[effect] = self._follow(node, self.last[effect])
+        elif node not in self.copies:
+            self._copy([node])
+
+    def _follow(self, call: fx.Node, token: fx.Node) -> fx.Node:
+        """A call with a token in the place of one without. Returns the token after it."""
+        value, graph = call.meta.get("val"), self.graph
+        parts = value if isinstance(value, tuple) else (value,)
+        args, kwargs = fx.map_arg((call.args, call.kwargs), self.copies.__getitem__)
+        made = graph.create_node("call_function", with_effects, (token, call.target, *args), kwargs, self.names.call())
+        made.meta = {**call.meta, "val": (token.meta["val"], *parts)}
+        names = [self.names.item() for _ in range(1 + len(parts))]
+        after = self._item(made, 0, names[0])
+        after.meta = {"val": token.meta["val"]}
+        readers = list(call.users) if isinstance(value, tuple) else [call] if call.users else []
+        places = {node: 1 if node is call else int_argument(node, 1) + 1 for node in readers}
+        for node, place in sorted(places.items(), key=lambda pair: pair[1]):
+            self.copies[node] = item = self._item(made, place, names[place])
+            item.meta = {**node.meta}
+            self.names.renamed[node.name] = item.name
+        return after
+
+    def _item(self, made: fx.Node, place: int, name: str) -> fx.Node:
+        return self.graph.create_node("call_function", operator.getitem, (made, place), {}, name)
 
 
 def unlifted(program: Program) -> Program:
@@ -126,56 +183,3 @@ def hiding_tokens(program: Program, run: GraphCall) -> GraphCall:
 
 def _joined(program: Program, tokens: Sequence[Item], others: Sequence[Item]) -> tuple[Item, ...]:
     return (*others, *tokens) if program.is_backward else (*tokens, *others)
-
-
-def _copied(program: Program) -> Program:
-    graph, copies = fx.Graph(), dict[fx.Node, fx.Node]()
-    for node in program.module.graph.nodes:
-        copies[node] = graph.node_copy(node, copies.__getitem__)
-    return Program(module_of(program.module, graph), program.signature)
-
-
-def _take(program: Program, token: Token) -> fx.Node:
-    """A new input of the graph, in its place among the others."""
-    graph, known = program.module.graph, program.placeholders
-    mode = fake_mode_of(node.meta.get("val") for node in graph.nodes)
-    place = graph.inserting_after(known[-1]) if program.is_backward else graph.inserting_before(_first(program))
-    with place:
-        node = graph.placeholder("tangents_token" if program.is_backward else f"token_{token.effect}")
-    with mode or nullcontext():
-        node.meta["val"] = torch.empty(0)
-    return node
-
-
-def _first(program: Program) -> fx.Node:
-    """What stands behind the tokens that a graph takes first."""
-    return next(node for node in program.module.graph.nodes if not node.name.startswith("token_"))
-
-
-def _follow(graph: fx.Graph, call: fx.Node, token: fx.Node, names: TokenNames) -> fx.Node:
-    """Makes a call with a token in its place. Returns the token after it."""
-    value = call.meta.get("val")
-    parts = value if isinstance(value, tuple) else (value,)
-    with graph.inserting_before(call):
-        arguments = (token, call.target, *call.args)
-        made = graph.create_node("call_function", with_effects, arguments, call.kwargs, names.next_call())
-        made.meta = {**call.meta, "val": (token.meta["val"], *parts)}
-        items = [_item(graph, made, index, names.next_item()) for index in range(1 + len(parts))]
-    readers = list(call.users) if isinstance(value, tuple) else []
-    given = {part: items[int_argument(part, 1) + 1] for part in readers} or {call: items[1]}
-    for old, new in given.items():
-        names.renamed[old.name] = new.name
-        new.meta = {**old.meta}
-        old.replace_all_uses_with(new)
-    for old in (*readers, call):
-        graph.erase_node(old)
-    for item in items[1:]:
-        if not item.users:
-            graph.erase_node(item)
-    return items[0]
-
-
-def _item(graph: fx.Graph, made: fx.Node, index: int, name: str) -> fx.Node:
-    item = graph.create_node("call_function", operator.getitem, (made, index), {}, name)
-    item.meta = {"val": made.meta["val"][index]}
-    return item
