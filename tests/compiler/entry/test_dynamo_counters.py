@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 
 import pytest
 import torch
-from torch import Tensor
-from torch._dynamo.exc import BackendCompilerFailed
+from torch import Tensor, fx
 from torch._dynamo.utils import counters
+
+from assay.compiler.entry.dynamo import assay
+from assay.compiler.errors import Unsupported
 
 
 def broken(x: Tensor) -> Tensor:
@@ -17,10 +20,10 @@ def broken(x: Tensor) -> Tensor:
     return y.cos()
 
 
-def counted(f: Callable[[Tensor], Tensor], **options: object) -> dict[str, int]:
+def counted(f: Callable[[Tensor], Tensor]) -> dict[str, int]:
     torch._dynamo.reset()
     counters.clear()
-    torch.compile(f, backend="assay", options=options)(torch.ones(3))
+    torch.compile(f, backend="assay")(torch.ones(3))
     return dict(counters["aot_autograd"])
 
 
@@ -32,16 +35,16 @@ def test_each_graph_is_counted_as_torchs_backends_count_it() -> None:
     assert dict(counters["aot_autograd"]) == {"total": 2, "ok": 2}
 
 
-def test_a_graph_whose_compile_raises_is_counted_as_not_ok() -> None:
-    torch._dynamo.reset()
-    counters.clear()
-    with pytest.raises(BackendCompilerFailed, match="Unsupported"):
-        torch.compile(torch.sin, backend="assay", options={"fallback": "error"})(torch.eye(3).to_sparse())
-    assert dict(counters["aot_autograd"]) == {"total": 1, "not_ok": 1}
+def doubled() -> fx.GraphModule:
+    graph = fx.Graph()
+    graph.output((graph.call_function(torch.add, (graph.placeholder("x"), 0)),))
+    return fx.GraphModule({}, graph)
 
 
-def test_a_graph_that_runs_in_eager_is_counted_as_not_ok() -> None:
-    torch._dynamo.reset()
+@pytest.mark.parametrize("fallback", ["eager", "error"])
+def test_a_graph_that_is_not_compiled_is_counted_as_not_ok(fallback: str) -> None:
     counters.clear()
-    torch.compile(torch.sin, backend="assay")(torch.eye(3).to_sparse())
+    raised = pytest.raises(Unsupported, match="layout") if fallback == "error" else nullcontext()
+    with raised:
+        assay(doubled(), [torch.eye(3).to_sparse()], options={"fallback": fallback})
     assert dict(counters["aot_autograd"]) == {"total": 1, "not_ok": 1}
