@@ -14,7 +14,7 @@ from typing import Literal, TypeGuard, cast
 
 import torch
 from torch import fx
-from torch.utils._pytree import tree_map_only
+from torch.utils._pytree import tree_leaves, tree_map_only
 
 from assay.compiler.capture.decompositions.view_steps import one_view
 from assay.compiler.capture.wrapper_views import ALIASES, detached_from, steps_from
@@ -81,12 +81,12 @@ class Aliases:
 
     def _check_apart(self) -> None:
         """Raises: Unsupported where two values that the graph returns share memory, of which a pass may make one."""
-        found: dict[int, set[tuple[fx.Node, bool]]] = {}
+        found: dict[int, set[fx.Node]] = {}
         for home in self._homes:
             for part in parts_of(home):
-                is_inner = part is not home
-                if "val" in part.meta and not (is_inner and is_given(part)):  # which is handed on as it is
-                    found.setdefault(part.meta["val"].untyped_storage()._cdata, set()).add((part, is_inner))
+                is_handed_on = part is not home and is_given(part)
+                if "val" in part.meta and not is_handed_on:
+                    found.setdefault(part.meta["val"].untyped_storage()._cdata, set()).add(part)
         if any(len(parts) > 1 for parts in found.values()):
             raise Unsupported("the program returns views of one value that are related in a way that is not known")
 
@@ -116,11 +116,22 @@ class Aliases:
     def _claim_home(self, index: int, value: torch.Tensor) -> None:
         """A result that is no view of anything becomes an output of the graph."""
         node = self.trace.node_of(value)
-        if is_wrapper(value) and (value._base is not None or detached_from(value, self.trace) is not None):
+        if is_wrapper(value) and self._is_replayed(value):
             return
         is_own = not is_view(producer(node)[0]) or is_end_of_loop(node)
         if node not in self.owners and node not in self._homes and is_own:
             self._add(UserOutput(index), node, value)
+
+    def _is_replayed(self, value: torch.Tensor) -> bool:
+        """Whether a wrapper is made after the graph, as a view or an alias of another.
+
+        One that a view makes together with other tensors, as jagged rows are made of values and offsets, is made of
+        what the graph returns instead: no call would have these tensors.
+        """
+        if value._base is None:
+            return detached_from(value, self.trace) is not None
+        steps = steps_from(value._base, value, self.trace)
+        return not any(isinstance(leaf, torch.Tensor) for step in steps for leaf in tree_leaves(step.arguments))
 
     def _written_through_views(self, recorded: list[tuple[int, torch.Tensor]]) -> Iterator[tuple[int, torch.Tensor]]:
         """Results that are no views and are recorded as views, of each memory the one nearest to it.

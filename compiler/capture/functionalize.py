@@ -238,8 +238,10 @@ def _bind_tensor(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     with torch.no_grad():
         plain = _outside(trace, fake)
-    if isinstance(plain, FakeTensor) and isinstance(fake, FakeTensor) and fake.dim() == 0:
-        plain.item_memo = fake.item_memo
+    if isinstance(plain, FakeTensor) and isinstance(fake, FakeTensor):
+        if fake.dim() == 0:
+            plain.item_memo = fake.item_memo
+        plain.nested_int_memo = fake.nested_int_memo  # the size of rows to which the tensor holds the offsets
     wrapped = trace.wrap(trace.add_input(name, plain), requires_grad)
     return wrapped, trace.as_non_leaf(wrapped) if requires_grad and not is_leaf else wrapped
 
