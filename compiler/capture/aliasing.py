@@ -195,7 +195,7 @@ class Aliases:
     def _view(self, node: fx.Node, value: torch.Tensor) -> View:
         needs_gradient = value.requires_grad  # asked first: being asked for its history a view may lose it
         flows, base = history_of(value) is not None, value._base
-        if is_wrapper(value):
+        if is_wrapper(value) or (base is not None and is_wrapper(base)):
             return self._view_of_wrapper(value, base, flows)
         if needs_gradient and not flows and base is not None and not base.requires_grad:
             raise Unsupported("the program returns a view that requires grad of what it detached in place and wrote")
@@ -227,7 +227,7 @@ class Aliases:
         return View(of, how, _is_in_grad_mode(value))
 
     def _view_of_wrapper(self, value: torch.Tensor, base: torch.Tensor | None, flows: bool) -> View:
-        """A wrapper that is a view of another, of an input or of one that the graph makes.
+        """A wrapper, or a view of one, that is a view of an input or of a wrapper that the graph makes.
 
         Raises: Unsupported where autograd knows it as a view of nothing, and it is no detached one.
         """

@@ -155,14 +155,14 @@ def unlifted(program: Program) -> Program:
             made.meta = {**node.meta}
             node.replace_all_uses_with(made)
             graph.erase_node(node)
-    pairs = list(zip(signature.outputs, program.returned, strict=True))
+    sunk, left = _apart(program, program.returned, len(tokens))
     with graph.inserting_before(next(iter(reversed(graph.nodes)))):
-        graph.call_function(SINK, ([node for role, node in pairs if isinstance(role, Token)],))
-    left = [(role, node) for role, node in pairs if not isinstance(role, Token)]
-    set_returned(program.module, [node for _, node in left])
+        graph.call_function(SINK, (list(sunk),))
+    set_returned(program.module, left)
     program.module.recompile()
     inputs = tuple(role for role in signature.inputs if not isinstance(role, Token))
-    return Program(program.module, replace(signature, inputs=inputs, outputs=tuple(role for role, _ in left)))
+    outputs = tuple(role for role in signature.outputs if not isinstance(role, Token))
+    return Program(program.module, replace(signature, inputs=inputs, outputs=outputs))
 
 
 def hiding_tokens(program: Program, run: GraphCall) -> GraphCall:
@@ -175,11 +175,17 @@ def hiding_tokens(program: Program, run: GraphCall) -> GraphCall:
     def called(args: list[object]) -> Sequence[object]:
         given = list(_joined(program, tokens, args))
         args.clear()
-        results = run(given)
-        return results[:-count] if program.is_backward else results[count:]
+        return _apart(program, run(given), count)[1]
 
     return called
 
 
 def _joined(program: Program, tokens: Sequence[Item], others: Sequence[Item]) -> tuple[Item, ...]:
     return (*others, *tokens) if program.is_backward else (*tokens, *others)
+
+
+def _apart(program: Program, values: Sequence[Item], count: int) -> tuple[Sequence[Item], Sequence[Item]]:
+    """The tokens among what a graph returns, and the others."""
+    if program.is_backward:
+        return values[-count:], values[:-count]
+    return values[:count], values[count:]

@@ -271,6 +271,30 @@ def test_ahead_of_time(dynamic: bool) -> None:
     assert totals()["eager_graphs"] == 0
 
 
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_jagged_rows_ahead_of_time(dynamic: bool) -> None:
+    traced: list[int] = []
+
+    def f(x: Tensor, y: Tensor, z: Tensor) -> tuple[Tensor, ...]:
+        traced.append(1)
+        return (x * y).sin(), z @ x.values().T, x.values()
+
+    compiled = aot_function(f, unbuilt, dynamic=dynamic, fallback="error")
+    for cut in (1, 2, 3):
+        found = []
+        for run in (f, compiled):
+            torch.manual_seed(cut)
+            values, offsets = torch.randn(6, 4, requires_grad=True), torch.tensor([0, cut, 5, 6])
+            z = torch.randn(2, 4, requires_grad=True)
+            results = run(rows(values, offsets), rows(values * 2, offsets), z)
+            torch.autograd.backward(results, [torch.ones_like(each) for each in results])
+            found.append([results[0].values(), results[0].offsets(), *results[1:], values.grad, z.grad])
+        torch.testing.assert_close(found[1], found[0])
+    assert len(traced) == 4, "three calls of eager, and one recording"
+    with pytest.raises(RuntimeError, match="shape"):
+        compiled(rows(values, offsets), rows(values, offsets + 0), z)
+
+
 def test_ahead_of_time_for_another_class_and_context() -> None:
     traced: list[int] = []
 
