@@ -9,6 +9,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 
 import torch
+from torch._higher_order_ops.torchbind import call_torchbind
 from torch._subclasses.fake_tensor import (
     DataDependentOutputException,
     DynamicOutputShapeException,
@@ -141,7 +142,7 @@ def capture(
         _check_gradients(bound, results)
         for node in trace.graph.nodes:
             _check_layout(node.meta.get("val"), f"makes, by {node.target},")
-        _check_generators(trace, call)
+        _check_objects(trace, call)
         changed = [GradMode(torch.is_grad_enabled())] if torch.is_grad_enabled() != grad_mode else []
         bases = dict(base for base, _ in shared)
         captured = _sign(
@@ -198,12 +199,15 @@ def _check_layout(value: object, how: str) -> None:
         raise Unsupported(f"the program {how} a tensor of layout {value.layout}")
 
 
-def _check_generators(trace: Trace, call: Call) -> None:
+def _check_objects(trace: Trace, call: Call) -> None:
     """Raises: Unsupported for a draw from a generator that the call was not given: made anew by each call, it would
-    draw on in the graph.
+    draw on in the graph. So for a number that a script object gives, which nobody looks after.
     """
     if call.constants is None:
         return
+    for node in trace.graph.find_nodes(op="call_function", target=call_torchbind):
+        if isinstance(node.meta.get("val"), int | float):
+            raise Unsupported("the program asks a script object for a number, which is another for another state of it")
     for node in trace.graph.find_nodes(op="get_attr"):
         value = getattr(trace.tracer.root, node.target, None)
         if isinstance(value, torch.Generator) and not any(value is constant for constant in call.constants):

@@ -32,6 +32,7 @@ from assay.compiler.assembly.compilers import Compilers
 from assay.compiler.assembly.linking import specialized
 from assay.compiler.capture.ambient import Ambient, in_forward_mode
 from assay.compiler.capture.inputs import Call, CallLeaf, fake_leaf, fake_mode_of
+from assay.compiler.capture.user_code.script_objects import is_object, kind_of_object
 from assay.compiler.entry.ahead.assumptions import asserting
 from assay.compiler.entry.ahead.described_nodes import (
     get_all_input_and_grad_nodes,
@@ -370,7 +371,7 @@ class _AheadOfTime:
         first: dict[int, int] = {}
         place: dict[int, int] = {}
         for position, value in enumerate(flat):
-            if isinstance(value, torch.Tensor):
+            if isinstance(value, torch.Tensor) or is_object(value):
                 place[position] = first.setdefault(id(value), position)
             elif self.dynamic and type(value) is int:
                 place[position] = position
@@ -411,6 +412,8 @@ class _AheadOfTime:
             if isinstance(value, torch.Tensor):
                 is_free = dynamic and position >= self.num_params_buffers and not _is_jagged(value)
                 parts.append((seen.setdefault(id(value), position), *_metadata(value, is_free, ragged)))
+            elif is_object(value):
+                parts.append((seen.setdefault(id(value), position), kind_of_object(value)))
             elif dynamic and type(value) is int:
                 parts.append(int)
             else:
@@ -436,6 +439,8 @@ def _leaves(
 def _symbolic_leaf(role: CallInput, value: object, fake_mode: FakeTensorMode, is_free: bool) -> CallLeaf:
     """An input whose sizes are symbols; if it is not free, its ragged ones alone."""
     source = ConstantSource(f"input_{role.index}")
+    if is_object(value):
+        return fake_leaf(role, value, fake_mode)
     if not isinstance(value, torch.Tensor):
         assert isinstance(value, int) and fake_mode.shape_env is not None
         number = fake_mode.shape_env.create_unspecified_symint_and_symbol(value, source, DimDynamic.DYNAMIC)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -97,6 +98,87 @@ def test_methods_of_a_script_object_are_called_in_order(classes: Any) -> None:
         first, second, same = compiled(queue, x)
         torch.testing.assert_close((first, second), (x.cos() * 2, x.sin()))
         assert same is queue and queue.size() == 0
+
+
+@has_classes
+def test_a_recording_leaves_the_object_as_it_is(classes: Any) -> None:
+    """What is pushed in one piece of a graph is there in the next."""
+
+    def f(queue: Any, x: Tensor, is_cut: bool) -> Tensor:
+        queue.push(x.sin())
+        if is_cut:
+            x.new_zeros(1).expand(2).zero_()
+        y = queue.pop().cos() * x
+        queue.push(y)
+        return y + queue.size()
+
+    x = torch.tensor([1.0, 2.0])
+    for is_cut in (False, True):
+        torch._dynamo.reset()
+        compiled = torch.compile(f, backend="assay", fullgraph=True)
+        for _ in range(3):
+            queue, own = classes._TensorQueue(torch.empty(0)), classes._TensorQueue(torch.empty(0))
+            for each in (queue, own):
+                each.push(x + 1)
+            torch.testing.assert_close(compiled(queue, x, is_cut), f(own, x, is_cut))
+            assert queue.size() == own.size() == 2
+            torch.testing.assert_close((queue.pop(), queue.pop()), (own.pop(), own.pop()))
+
+
+@has_classes
+def test_gradients_flow_through_objects_as_in_eager(classes: Any) -> None:
+    """Methods that take or give what requires grad are called between pieces."""
+
+    def kept(queue: Any, x: Tensor) -> Tensor:
+        queue.push(x.sin().exp())
+        return (queue.pop().cos() * x).sin()
+
+    def given(foo: Any, x: Tensor) -> Tensor:
+        return foo.add_tensor(x.sin()).cos()  # type: ignore[no-any-return]
+
+    makes = ((kept, lambda: classes._TensorQueue(torch.empty(0))), (given, lambda: classes._Foo(1, 2)))
+    for f, make in makes:
+        found = []
+        for run in (f, torch.compile(f, backend="assay", fullgraph=True)):
+            x = torch.tensor([1.0, 2.0], requires_grad=True)
+            result = run(make(), x)
+            result.sum().backward()
+            found.append((result, x.grad))
+        torch.testing.assert_close(found[1], found[0])
+
+
+@has_classes
+def test_objects_are_inputs_ahead_of_time(classes: Any) -> None:
+    traced: list[int] = []
+
+    def f(queue: Any, foo: Any, x: Tensor) -> Tensor:
+        traced.append(1)
+        queue.push(foo.add_tensor(x))
+        return queue.pop() * 2  # type: ignore[no-any-return]
+
+    with enable_torchbind_tracing():
+        compiled, x = aot_function(f, nop, fallback="error"), torch.tensor([1.0, 2.0])
+        for number in (1, 2):
+            queue, foo = classes._TensorQueue(torch.empty(0)), classes._Foo(number, 2)
+            torch.testing.assert_close(compiled(queue, foo, x), 2 * (number + 2) * x)
+            assert queue.size() == 0
+    assert len(traced) == 1
+
+
+@has_classes
+@pytest.mark.parametrize("is_ahead", [False, True])
+def test_a_number_of_an_object_is_that_of_its_state(classes: Any, is_ahead: bool) -> None:
+    def f(queue: Any, x: Tensor) -> Tensor:
+        queue.push(x.sin())
+        return x + queue.size()  # type: ignore[no-any-return]
+
+    with enable_torchbind_tracing() if is_ahead else nullcontext():
+        compiled = aot_function(f, nop) if is_ahead else torch.compile(f, **ASSAY)
+        for length in (0, 2, 1, 0):
+            queue, x = classes._TensorQueue(torch.empty(0)), torch.tensor([1.0, 2.0])
+            for _ in range(length):
+                queue.push(torch.zeros(2))
+            torch.testing.assert_close(compiled(queue, x), x + length + 1)
 
 
 @has_classes
