@@ -495,9 +495,8 @@ def _is_jagged(value: object) -> bool:
 
 def _metadata(value: torch.Tensor, dynamic: bool, ragged: dict[int, int]) -> tuple[object, ...]:
     """What tells tensors apart. `ragged` numbers the ragged sizes of a call, of which only equality counts."""
-    sizes = (
-        ragged.setdefault(size.node.nested_int(), -1 - len(ragged)) if is_ragged(size) else size for size in value.shape
-    )
+    shape: Sequence[Any] = value.shape
+    sizes = (ragged.setdefault(each.node.nested_int(), -1 - len(ragged)) if is_ragged(each) else each for each in shape)
     layout = (value.dim(),) if dynamic else (*sizes, value.stride() if value.layout is torch.strided else ())
     kind = (type(value), value.dtype, value.device, value.is_conj(), value.is_neg())
     facts = (*layout, *kind, value.requires_grad, is_leaf(value), value.is_inference())

@@ -15,7 +15,7 @@ import operator
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 from torch import fx
@@ -124,7 +124,8 @@ class _Threading:
         value, graph = call.meta.get("val"), self.graph
         parts = value if isinstance(value, tuple) else (value,)
         args, kwargs = fx.map_arg((call.args, call.kwargs), self.copies.__getitem__)
-        made = graph.create_node("call_function", with_effects, (token, call.target, *args), kwargs, self.names.call())
+        given: tuple[Any, ...] = (token, call.target, *args)
+        made = graph.create_node("call_function", with_effects, given, kwargs, self.names.call())
         made.meta = {**call.meta, "val": (token.meta["val"], *parts)}
         names = [self.names.item() for _ in range(1 + len(parts))]
         after = self._item(made, 0, names[0])
