@@ -99,10 +99,6 @@ BANS = {
         "the forward leaves gradients switched {state}: an exported graph changes no mode; switch them with a context "
         "manager, which puts them back"
     ),
-    "duplicate_parameter": (
-        "parameters {names} are one tensor: the exported graph would take it several times and split its gradient; "
-        "register it once and read it from there"
-    ),
     "attribute": (
         "the forward assigns tensors to {names}: nothing outside of the module learns of it; register each as a "
         "buffer, which an exported graph returns, or return the tensor"

@@ -49,7 +49,7 @@ def differentiate(captured: Captured) -> Program:
         frees = _mark_held(trace, values)
         chains = tuple(rebased(differentiable, captured.leaves))
         as_given = [trace.node_of(tangent) for tangent in tangents]
-        with noting_zeros(trace.graph, differentiable):
+        with noting_zeros(trace.graph, differentiable), trace.noting_backward():
             gradients = _gradients(trace, values, captured.leaves, tangents, through)
         after = {role: as_node(trace, value) for role, value in captured.returned.items()}
         if after != forward or given != [trace.node_of(argument) for argument in captured.arguments]:

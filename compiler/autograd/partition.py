@@ -22,6 +22,7 @@ from assay.compiler.ir.graph.replacement import replace_node
 from assay.compiler.ir.graph.roles import Gradient, InputRole, Mutation, OutputRole, Program, Saved, Signature, Tangent
 from assay.compiler.ir.graph.trace import (
     HELD,
+    IN_BACKWARD,
     READS_STASHED,
     RECOMPUTED,
     STASHED,
@@ -212,11 +213,11 @@ def ancestors(nodes: Iterable[fx.Node | int | None]) -> set[fx.Node]:
 
 
 def _dependents(joint: Program) -> set[fx.Node]:
-    """The nodes that follow from a tangent."""
+    """The nodes that follow from a tangent, or from an effect of backward's."""
     tangents = [role for role in joint.signature.inputs if isinstance(role, Tangent)]
     found = set(_placeholders(joint, tangents).values())
     for node in joint.module.graph.nodes:
-        if any(argument in found for argument in node.all_input_nodes):
+        if IN_BACKWARD in node.meta or any(argument in found for argument in node.all_input_nodes):
             found.add(node)
     return found
 

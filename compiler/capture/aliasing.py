@@ -14,7 +14,7 @@ from typing import Literal, TypeGuard, cast
 
 import torch
 from torch import fx
-from torch.utils._pytree import tree_map_only
+from torch.utils._pytree import tree_leaves, tree_map_only
 
 from assay.compiler.capture.decompositions.view_steps import one_view
 from assay.compiler.capture.wrapper_views import ALIASES, detached_from, steps_from
@@ -81,12 +81,12 @@ class Aliases:
 
     def _check_apart(self) -> None:
         """Raises: Unsupported where two values that the graph returns share memory, of which a pass may make one."""
-        found: dict[int, set[tuple[fx.Node, bool]]] = {}
+        found: dict[int, set[fx.Node]] = {}
         for home in self._homes:
             for part in parts_of(home):
-                is_inner = part is not home
-                if "val" in part.meta and not (is_inner and is_given(part)):  # which is handed on as it is
-                    found.setdefault(part.meta["val"].untyped_storage()._cdata, set()).add((part, is_inner))
+                is_handed_on = part is not home and is_given(part)
+                if "val" in part.meta and not is_handed_on:
+                    found.setdefault(part.meta["val"].untyped_storage()._cdata, set()).add(part)
         if any(len(parts) > 1 for parts in found.values()):
             raise Unsupported("the program returns views of one value that are related in a way that is not known")
 
@@ -116,11 +116,22 @@ class Aliases:
     def _claim_home(self, index: int, value: torch.Tensor) -> None:
         """A result that is no view of anything becomes an output of the graph."""
         node = self.trace.node_of(value)
-        if is_wrapper(value) and (value._base is not None or detached_from(value, self.trace) is not None):
+        if is_wrapper(value) and self._is_replayed(value):
             return
         is_own = not is_view(producer(node)[0]) or is_end_of_loop(node)
         if node not in self.owners and node not in self._homes and is_own:
             self._add(UserOutput(index), node, value)
+
+    def _is_replayed(self, value: torch.Tensor) -> bool:
+        """Whether a wrapper is made after the graph, as a view or an alias of another.
+
+        One that a view makes together with other tensors, as jagged rows are made of values and offsets, is made of
+        what the graph returns instead: no call would have these tensors.
+        """
+        if value._base is None:
+            return detached_from(value, self.trace) is not None
+        steps = steps_from(value._base, value, self.trace)
+        return not any(isinstance(leaf, torch.Tensor) for step in steps for leaf in tree_leaves(step.arguments))
 
     def _written_through_views(self, recorded: list[tuple[int, torch.Tensor]]) -> Iterator[tuple[int, torch.Tensor]]:
         """Results that are no views and are recorded as views, of each memory the one nearest to it.
@@ -184,7 +195,7 @@ class Aliases:
     def _view(self, node: fx.Node, value: torch.Tensor) -> View:
         needs_gradient = value.requires_grad  # asked first: being asked for its history a view may lose it
         flows, base = history_of(value) is not None, value._base
-        if is_wrapper(value):
+        if is_wrapper(value) or (base is not None and is_wrapper(base)):
             return self._view_of_wrapper(value, base, flows)
         if needs_gradient and not flows and base is not None and not base.requires_grad:
             raise Unsupported("the program returns a view that requires grad of what it detached in place and wrote")
@@ -216,7 +227,7 @@ class Aliases:
         return View(of, how, _is_in_grad_mode(value))
 
     def _view_of_wrapper(self, value: torch.Tensor, base: torch.Tensor | None, flows: bool) -> View:
-        """A wrapper that is a view of another, of an input or of one that the graph makes.
+        """A wrapper, or a view of one, that is a view of an input or of a wrapper that the graph makes.
 
         Raises: Unsupported where autograd knows it as a view of nothing, and it is no detached one.
         """

@@ -9,6 +9,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 
 import torch
+from torch._higher_order_ops.torchbind import call_torchbind
 from torch._subclasses.fake_tensor import (
     DataDependentOutputException,
     DynamicOutputShapeException,
@@ -29,6 +30,8 @@ from assay.compiler.capture.unrecorded_writes import WrittenOut
 from assay.compiler.capture.user_code.printed_values import record_print as record_print  # which registers it
 from assay.compiler.capture.user_code.recorded_functions import functions_recorded
 from assay.compiler.capture.user_code.rewritten_calls import UserCalls
+from assay.compiler.capture.user_code.script_objects import record_method as record_method  # so does each of these
+from assay.compiler.capture.user_code.token_calls import record_call_with_token as record_call_with_token
 from assay.compiler.capture.user_code.triton_kernels import record_launch as record_launch  # which registers it
 from assay.compiler.capture.wrapper_views import check_copied
 from assay.compiler.errors import Unexpected, Unsupported
@@ -139,7 +142,7 @@ def capture(
         _check_gradients(bound, results)
         for node in trace.graph.nodes:
             _check_layout(node.meta.get("val"), f"makes, by {node.target},")
-        _check_generators(trace, call)
+        _check_objects(trace, call)
         changed = [GradMode(torch.is_grad_enabled())] if torch.is_grad_enabled() != grad_mode else []
         bases = dict(base for base, _ in shared)
         captured = _sign(
@@ -196,12 +199,15 @@ def _check_layout(value: object, how: str) -> None:
         raise Unsupported(f"the program {how} a tensor of layout {value.layout}")
 
 
-def _check_generators(trace: Trace, call: Call) -> None:
+def _check_objects(trace: Trace, call: Call) -> None:
     """Raises: Unsupported for a draw from a generator that the call was not given: made anew by each call, it would
-    draw on in the graph.
+    draw on in the graph. So for a number that a script object gives, which nobody looks after.
     """
     if call.constants is None:
         return
+    for node in trace.graph.find_nodes(op="call_function", target=call_torchbind):
+        if isinstance(node.meta.get("val"), int | float):
+            raise Unsupported("the program asks a script object for a number, which is another for another state of it")
     for node in trace.graph.find_nodes(op="get_attr"):
         value = getattr(trace.tracer.root, node.target, None)
         if isinstance(value, torch.Generator) and not any(value is constant for constant in call.constants):
@@ -236,8 +242,10 @@ def _bind_tensor(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     with torch.no_grad():
         plain = _outside(trace, fake)
-    if isinstance(plain, FakeTensor) and isinstance(fake, FakeTensor) and fake.dim() == 0:
-        plain.item_memo = fake.item_memo
+    if isinstance(plain, FakeTensor) and isinstance(fake, FakeTensor):
+        if fake.dim() == 0:
+            plain.item_memo = fake.item_memo
+        plain.nested_int_memo = fake.nested_int_memo  # the size of rows to which the tensor holds the offsets
     wrapped = trace.wrap(trace.add_input(name, plain), requires_grad)
     return wrapped, trace.as_non_leaf(wrapped) if requires_grad and not is_leaf else wrapped
 

@@ -12,6 +12,7 @@ import torch
 from torch._guards import Source, TracingContext
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
+from assay.compiler.capture.user_code.script_objects import fake_object, is_object
 from assay.compiler.errors import InputMismatch, Unsupported
 from assay.compiler.ir.graph.roles import CallInput, GraphCall
 from assay.compiler.ir.tensors.changing_sizes import without_real_base
@@ -125,7 +126,8 @@ def fake_leaf(
     Raises: Unsupported for layouts and subclasses that the compiler does not take apart yet.
     """
     if not isinstance(value, torch.Tensor):
-        return CallLeaf(role, cast(Leaf, value), False, True)
+        fake = fake_object(value, fake_mode) if is_object(value) else value
+        return CallLeaf(role, cast(Leaf, fake), False, True)
     if is_wrapper(value) and any(isinstance(inner, FakeTensor) for inner in inner_tensors(value)):
         if not all(isinstance(inner, FakeTensor) and inner.fake_mode is fake_mode for inner in inner_tensors(value)):
             raise Unsupported(f"input {role} has inner tensors that are fake in another mode")

@@ -32,6 +32,7 @@ from assay.compiler.assembly.compilers import Compilers
 from assay.compiler.assembly.linking import specialized
 from assay.compiler.capture.ambient import Ambient, in_forward_mode
 from assay.compiler.capture.inputs import Call, CallLeaf, fake_leaf, fake_mode_of
+from assay.compiler.capture.user_code.script_objects import is_object, kind_of_object
 from assay.compiler.entry.ahead.assumptions import asserting
 from assay.compiler.entry.ahead.described_nodes import (
     get_all_input_and_grad_nodes,
@@ -74,7 +75,7 @@ from assay.compiler.errors import OptionError, Unexpected, Unsupported
 from assay.compiler.fallback import give_back, nodes_of
 from assay.compiler.ir.graph.roles import CallInput, GraphCall, UserInput
 from assay.compiler.ir.tensors.layout.overlap import is_leaf
-from assay.compiler.ir.tensors.wrappers import Recipe, inner_tensors, is_wrapper
+from assay.compiler.ir.tensors.wrappers import Recipe, inner_tensors, is_ragged, is_wrapper
 from assay.compiler.journal import Journal, count_eager
 from assay.compiler.options import Options
 from assay.compiler.pipeline import compile
@@ -370,7 +371,7 @@ class _AheadOfTime:
         first: dict[int, int] = {}
         place: dict[int, int] = {}
         for position, value in enumerate(flat):
-            if isinstance(value, torch.Tensor):
+            if isinstance(value, torch.Tensor) or is_object(value):
                 place[position] = first.setdefault(id(value), position)
             elif self.dynamic and type(value) is int:
                 place[position] = position
@@ -386,7 +387,7 @@ class _AheadOfTime:
             out_spec[:] = [result_spec]
             return results
 
-        shape_env = ShapeEnv() if self.dynamic else None
+        shape_env = ShapeEnv() if self.dynamic or any(map(_is_jagged, flat)) else None
         known = None if self.dynamic else fake_mode_of(flat)
         fake_mode = known or FakeTensorMode(shape_env=shape_env)
         values = [flat[position] for position in unique]
@@ -395,7 +396,7 @@ class _AheadOfTime:
         names = numbered("primals", len(leaves))
         call = Call(function, leaves, fake_mode, constants=tuple(others), names=names, holds_functions=True)
         compiled = compile(call, self.compilers, Journal.open(self.options))
-        guards = _guards(shape_env, leaves, unique)
+        guards = _guards(shape_env if self.dynamic else None, leaves, unique)
         try:
             guards(flat)
         except NameError as reason:
@@ -406,10 +407,13 @@ class _AheadOfTime:
         """What one compile is valid for: structure, constants, the tensors' metadata, ambient modes."""
         seen: dict[int, int] = {}
         parts: list[object] = [spec, Ambient.now()]
+        ragged: dict[int, int] = {}
         for position, value in enumerate(flat):
             if isinstance(value, torch.Tensor):
-                is_free = dynamic and position >= self.num_params_buffers
-                parts.append((seen.setdefault(id(value), position), *_metadata(value, is_free)))
+                is_free = dynamic and position >= self.num_params_buffers and not _is_jagged(value)
+                parts.append((seen.setdefault(id(value), position), *_metadata(value, is_free, ragged)))
+            elif is_object(value):
+                parts.append((seen.setdefault(id(value), position), kind_of_object(value)))
             elif dynamic and type(value) is int:
                 parts.append(int)
             else:
@@ -424,34 +428,39 @@ def _leaves(
     roles: Sequence[CallInput], values: Sequence[object], fake_mode: FakeTensorMode, dynamic: bool
 ) -> tuple[CallLeaf, ...]:
     pairs = list(zip(roles, values, strict=True))
-    if not dynamic:
-        return tuple(fake_leaf(role, value, fake_mode) for role, value in pairs)
     return tuple(
-        _symbolic_leaf(role, value, fake_mode)
-        if isinstance(role, UserInput)
-        else fake_leaf(role, value, fake_mode, is_fixed=True)
+        _symbolic_leaf(role, value, fake_mode, dynamic and not _is_jagged(value))
+        if _is_jagged(value) or (dynamic and isinstance(role, UserInput))
+        else fake_leaf(role, value, fake_mode, is_fixed=fake_mode.shape_env is not None)
         for role, value in pairs
     )
 
 
-def _symbolic_leaf(role: CallInput, value: object, fake_mode: FakeTensorMode) -> CallLeaf:
+def _symbolic_leaf(role: CallInput, value: object, fake_mode: FakeTensorMode, is_free: bool) -> CallLeaf:
+    """An input whose sizes are symbols; if it is not free, its ragged ones alone."""
     source = ConstantSource(f"input_{role.index}")
+    if is_object(value):
+        return fake_leaf(role, value, fake_mode)
     if not isinstance(value, torch.Tensor):
         assert isinstance(value, int) and fake_mode.shape_env is not None
         number = fake_mode.shape_env.create_unspecified_symint_and_symbol(value, source, DimDynamic.DYNAMIC)
         return CallLeaf(role, number, False, True)
-    fake = fake_mode.from_tensor(value, source=source, symbolic_context=_all_dynamic(value, source))
+    fake = fake_mode.from_tensor(value, source=source, symbolic_context=_symbols(value, source, is_free))
     return CallLeaf(role, fake, value.requires_grad, value.is_leaf, value.is_inference())
 
 
-def _all_dynamic(value: torch.Tensor, source: Source) -> StatelessSymbolicContext:
-    """That all sizes of a tensor are symbols, and those of the inner tensors of a wrapper."""
-    sizes: dict[str, Any] = {"dynamic_sizes": [DimDynamic.DYNAMIC] * value.dim()}
-    sizes["constraint_sizes"] = [None] * value.dim()
+def _symbols(value: torch.Tensor, source: Source, is_free: bool) -> StatelessSymbolicContext:
+    """Which sizes of a tensor are symbols, and of the inner tensors of a wrapper: all of a free one, or ragged ones."""
+    kinds = [DimDynamic.DYNAMIC if is_free or is_ragged(size) else DimDynamic.STATIC for size in value.shape]
+    sizes: dict[str, Any] = {"dynamic_sizes": kinds, "constraint_sizes": [None] * value.dim()}
+    if value._base is not None and not is_free:
+        sizes["view_base_context"] = _symbols(value._base, source, is_free)
     if not is_wrapper(value):
         return StatelessSymbolicContext(**sizes)
     named = {name: getattr(value, name) for name in Recipe.of(value).names}
-    inner: dict[str, SymbolicContext] = {n: _all_dynamic(each, AttrSource(source, n)) for n, each in named.items()}
+    inner: dict[str, SymbolicContext] = {
+        name: _symbols(each, AttrSource(source, name), is_free) for name, each in named.items()
+    }
     return SubclassSymbolicContext(**sizes, tensor_source=source, inner_contexts=inner)
 
 
@@ -479,12 +488,20 @@ def _constant(value: object) -> Hashable:
     return value.hex() if isinstance(value, float) else value
 
 
-def _metadata(value: torch.Tensor, dynamic: bool) -> tuple[object, ...]:
-    layout = (value.dim(),) if dynamic else (value.shape, value.stride() if value.layout is torch.strided else ())
+def _is_jagged(value: object) -> bool:
+    """Whether a tensor has rows of lengths of their own. Each of its other sizes is a number, even among symbols."""
+    return isinstance(value, torch.Tensor) and value.layout is torch.jagged
+
+
+def _metadata(value: torch.Tensor, dynamic: bool, ragged: dict[int, int]) -> tuple[object, ...]:
+    """What tells tensors apart. `ragged` numbers the ragged sizes of a call, of which only equality counts."""
+    shape: Sequence[Any] = value.shape
+    sizes = (ragged.setdefault(each.node.nested_int(), -1 - len(ragged)) if is_ragged(each) else each for each in shape)
+    layout = (value.dim(),) if dynamic else (*sizes, value.stride() if value.layout is torch.strided else ())
     kind = (type(value), value.dtype, value.device, value.is_conj(), value.is_neg())
     facts = (*layout, *kind, value.requires_grad, is_leaf(value), value.is_inference())
     if not is_wrapper(value):
         return facts
     recipe = Recipe.of(value)
-    inner = (_metadata(getattr(value, name), dynamic) for name in recipe.names)
+    inner = (_metadata(getattr(value, name), dynamic, ragged) for name in recipe.names)
     return (*facts, recipe.key(), *inner)

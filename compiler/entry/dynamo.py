@@ -28,6 +28,7 @@ from assay.compiler.capture.list_arguments import has_lists, without_lists
 from assay.compiler.capture.user_code.drawn_numbers import with_drawn_numbers
 from assay.compiler.codegen.call.border import bordered
 from assay.compiler.entry.ahead.joint_graph import numbered
+from assay.compiler.entry.dynamo_counters import counted
 from assay.compiler.entry.graph_as_call import Compiled, Freedom, GraphAsCall, as_call, in_eager, with_held
 from assay.compiler.entry.inner_keywords import (
     InnerCompile,
@@ -76,7 +77,8 @@ def assay(
     chosen = Options.of(options, mode)
     if chosen.compiled_autograd:
         switch_on(chosen, own_compilers)
-    return compile_graph(gm, example_inputs, chosen)
+    with counted():
+        return compile_graph(gm, example_inputs, chosen)
 
 
 def _reset() -> None:

@@ -29,7 +29,7 @@ from assay.compiler.capture.inputs import Call, CallLeaf, fake_leaf, fake_mode_o
 from assay.compiler.capture.module_state import call_with_state
 from assay.compiler.entry.ahead.joint_graph import name_placeholders, numbered, paired
 from assay.compiler.entry.ahead.module_places import places_noted
-from assay.compiler.entry.ahead.tokens import with_tokens
+from assay.compiler.entry.ahead.tokens import TokenNames, check_effects_outside, unlifted, with_tokens
 from assay.compiler.entry.graph_as_call import run_module
 from assay.compiler.errors import ExportError, Unsupported
 from assay.compiler.ir.graph.captured import Captured
@@ -107,7 +107,8 @@ def aot_export_module(
     Calls with effects are in their order: a token for each kind of effect comes first, as an input and as an output.
 
     With `trace_joint` the gradients are those of the output `output_loss_index`, a loss of one element; every
-    parameter and input that requires grad has one. Without it the module is recorded under no_grad, or, with
+    parameter and input that requires grad has one. A parameter with several names is an input by each of them, and its
+    gradient is the sum of theirs. Without it the module is recorded under no_grad, or, with
     `pre_dispatch`, above autograd: composite operators stay whole, and switches of gradients and of autocast are calls
     of the graph. Sizes are symbols when `args` are fake tensors of a mode with a ShapeEnv, or with
     `dynamic_shapes=True`; parameters and buffers keep theirs. A buffer that the module replaces by assignment counts as
@@ -121,7 +122,6 @@ def aot_export_module(
         raise ExportError.because("pre_dispatch")
     args, kwargs = tuple(args), kwargs or {}
     inputs = _inputs_of_module(mod, args, kwargs)
-    _check_parameters(inputs)
     names = [role.name for role in inputs.roles if not isinstance(role, UserInput)]
     spec: list[pytree.TreeSpec] = []
 
@@ -141,8 +141,10 @@ def aot_export_module(
     if loss is not None:
         _check_gradients(inputs, captured, program)
         program = _seeded(program, loss)
-    program = with_tokens(program, captured.trace.fake_mode)
+    check_effects_outside(program)
+    program = with_tokens(program, TokenNames())
     _name_arguments(program)
+    program = unlifted(program)
     in_spec = pytree.tree_structure(((*inputs.values[: len(names)], *args), kwargs))
     return program.module, _signature(program, in_spec, spec[0], loss)
 
@@ -380,16 +382,6 @@ def _check_metadata(inputs: _Inputs, before: list[dict[str, object]], after: lis
                 raise ExportError.because("metadata", input=label, what=what, old=old[what], new=new[what])
 
 
-def _check_parameters(inputs: _Inputs) -> None:
-    names: dict[int, list[str]] = {}
-    for role, value in zip(inputs.roles, inputs.values, strict=True):
-        if isinstance(role, Parameter):
-            names.setdefault(id(value), []).append(role.name)
-    for tied in names.values():
-        if len(tied) > 1:
-            raise ExportError.because("duplicate_parameter", names=" and ".join(map(repr, tied)))
-
-
 def _check_effects(inputs: _Inputs, captured: Captured, kind: _Kind) -> None:
     """Raises: ExportError for a write that reaches more than the input itself, and for a mode that is left changed."""
     groups = overlaps(inputs.values, versions=False)
@@ -479,9 +471,11 @@ def _self_contained(captured: Captured, with_gradients: bool) -> Program:
 
 
 def _check_gradients(inputs: _Inputs, captured: Captured, program: Program) -> None:
+    """Raises: ExportError for an input without a gradient. Of the names of one tensor one has to have it."""
     given = {role.of for role in program.signature.outputs if isinstance(role, Gradient)}
+    tensors = {id(inputs.values[role.index]) for role in given if not isinstance(role, Shared)}
     for role in captured.leaves:
-        if role not in given:
+        if role not in given and id(inputs.values[role.index]) not in tensors:
             raise ExportError.because("no_gradient", input=inputs.label(role))
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import fx
 from torch._guards import TracingContext
+from torch._higher_order_ops.torchbind import call_torchbind
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.utils import _pytree as pytree
 
@@ -196,6 +197,15 @@ class _Recorded(fx.Interpreter):
         return super().call_function(target, args, kwargs)
 
 
+class _Eager(_Recorded):
+    """Runs a graph as eager does: a method of a script object is called, which torch's operator gives no gradient."""
+
+    def call_function(self, target: fx.node.Target, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if target is call_torchbind and isinstance(args[0], torch.ScriptObject):
+            return getattr(args[0], args[1])(*args[2:], **kwargs)
+        return super().call_function(target, args, kwargs)
+
+
 def run_module(module: torch.nn.Module, *args: object, **kwargs: object) -> Any:
     """What a module returns; a graph module is run node by node, so that what is recorded has its lines and modules."""
     is_called = module._forward_hooks or module._forward_pre_hooks  # which the module's own call runs
@@ -218,15 +228,16 @@ def _inside(region: fx.GraphModule, *args: object) -> Any:
 
 def in_eager(gm: fx.GraphModule) -> Compiled:
     """The graph as eager runs it, where no compiler has a part. Its regions run as they stand, which torch would trace
-    to find their gradients, and its powers as the nodes say them."""
+    to find their gradients, methods of script objects are called, and powers are as the nodes say them."""
     graphs = [one.graph for one in gm.modules() if isinstance(one, fx.GraphModule)]
-    region = torch.ops.higher_order.invoke_subgraph
+    told = (torch.ops.higher_order.invoke_subgraph, call_torchbind)
     is_by_nodes = any(
-        graph.find_nodes(op="call_function", target=region) or _has_misprinted_power(graph) for graph in graphs
+        any(graph.find_nodes(op="call_function", target=target) for target in told) or _has_misprinted_power(graph)
+        for graph in graphs
     )
 
     def run(*args: object) -> Any:
-        return (_Recorded(gm, {}).run if is_by_nodes or torch.is_anomaly_enabled() else gm.forward)(*args)
+        return (_Eager(gm, {}).run if is_by_nodes or torch.is_anomaly_enabled() else gm.forward)(*args)
 
     return autocast_unwound()(run) if any(map(enters_autocast, graphs)) else run
 

@@ -54,16 +54,10 @@ class ExpectedWrapper:
     def _of_class(self, tangent: Tensor) -> Tensor:
         if self.recipe.makes(tangent):
             return tangent
-        coerce: Callable[..., Any] | None = getattr(tangent, "__coerce_same_metadata_as_tangent__", None)
         kind, context = self.recipe.kind, self.recipe.context
-        is_same = type(tangent) is kind
-        value = None if coerce is None else coerce(context) if is_same else coerce(context, kind)
+        value = _coerced(tangent, kind, context)
         if not self.recipe.makes(value):
-            raise RuntimeError(
-                f"the backward was compiled for a gradient of class {kind.__qualname__} with context {context!r}, and "
-                f"is given {_described(tangent)}; give it the former, or have the latter's class define "
-                "__coerce_same_metadata_as_tangent__"
-            )
+            raise _other_class(f"{kind.__qualname__} with context {context!r}", tangent)
         return value  # type: ignore[return-value]
 
     def _fitted(self, given: list[Tensor]) -> Iterator[Tensor]:
@@ -73,6 +67,34 @@ class ExpectedWrapper:
                 kind = self.recipe.kind.__qualname__
                 raise RuntimeError(f"the gradient of class {kind} has another {name} than it was compiled for")
             yield found
+
+
+def as_plain(tangent: Tensor) -> Tensor:
+    """The tangent of a plain result of a graph with wrappers. Raises: RuntimeError for one of another class.
+
+    Such a graph computes with inner tensors. A wrapper would stand for one of them, and others would be put around it.
+    """
+    if not is_wrapper(tangent):
+        return tangent
+    value = _coerced(tangent, Tensor, None)
+    if not isinstance(value, Tensor) or is_wrapper(value):
+        raise _other_class("Tensor", tangent)
+    return value
+
+
+def _coerced(tangent: Tensor, kind: type, context: object) -> object:
+    """What a tangent's class makes of it where a class and a context were recorded; None where it makes nothing."""
+    coerce: Callable[..., Any] | None = getattr(tangent, "__coerce_same_metadata_as_tangent__", None)
+    if coerce is None:
+        return None
+    return coerce(context) if type(tangent) is kind else coerce(context, kind)
+
+
+def _other_class(wanted: str, tangent: Tensor) -> RuntimeError:
+    return RuntimeError(
+        f"the backward was compiled for a gradient of class {wanted}, and is given {_described(tangent)}; give it the "
+        "former, or have the latter's class define __coerce_same_metadata_as_tangent__"
+    )
 
 
 def _expected(value: Tensor) -> Expected | ExpectedWrapper:

@@ -147,6 +147,35 @@ def effect_in_the_backward_of_an_operator() -> Made:
     return lambda x: differentiated(x.sin()).cos(), (leaf(3),), {}
 
 
+class DrawsInBackward(torch.autograd.Function):
+    """Its backward draws, and has an effect, without a look at the gradient."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        ctx.save_for_backward(x)
+        return x * 2
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:
+        (x,) = ctx.saved_tensors
+        return gradient * drawn(x.detach(), 2) + torch.rand_like(x)
+
+
+@program(effect)
+def effects_in_backward_that_read_no_gradient() -> Made:
+    """They come behind the draws of forward."""
+    return lambda x: DrawsInBackward.apply(x).sin() * torch.rand_like(x), (leaf(3),), {}
+
+
+@program(effect)
+def effect_in_backward_between_those_of_forward() -> Made:
+    def f(x: Tensor) -> Tensor:
+        y = differentiated(DrawsInBackward.apply(x))
+        return DrawsInBackward.apply(y) * drawn(x.detach(), 3)
+
+    return f, (leaf(3),), {}
+
+
 @program(effect)
 def effects_in_the_backward_of_a_chain() -> Made:
     return lambda x: InBackward.apply(InBackward.apply(x, 1), 2).cos(), (leaf(3),), {}

@@ -100,6 +100,36 @@ def view_of_a_pair_written_through() -> Made:
 
 
 @program(subclass)
+def inner_tensors_beside_a_view_of_the_pair() -> Made:
+    """They are the very tensors of which the view's base is made."""
+
+    def f(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        y: Any = x.clone()
+        return y.a, y.view(-1), y.b
+
+    return f, (two(3, 4, requires_grad=True),), {}
+
+
+@program(subclass)
+def inner_tensors_beside_the_pair() -> Made:
+    def f(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        y: Any = x.sin()
+        return y, y.b, y.a.exp()
+
+    return f, (two(3, 4, requires_grad=True),), {}
+
+
+@program(subclass)
+def inner_tensors_of_two_clones() -> Made:
+    def f(x: Tensor) -> tuple[Tensor, ...]:
+        y: Any = x.clone()
+        z: Any = x.clone()
+        return y.a, y.view(12), y.b, z.view(-1), z.a.t()
+
+    return f, (two(3, 4),), {}
+
+
+@program(subclass)
 def pair_detached() -> Made:
     def f(x: Tensor) -> tuple[Tensor, Tensor]:
         y = x * 2

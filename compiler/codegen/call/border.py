@@ -25,7 +25,7 @@ from assay.compiler.errors import Unsupported
 from assay.compiler.ir.graph.roles import GraphCall, Inner, InputRole, OutputRole, Program
 from assay.compiler.ir.graph.trace import eliminate_dead_nodes, module_of
 from assay.compiler.ir.graph.wrapper_nodes import has_wrappers, inner_nodes, makes_wrapper
-from assay.compiler.ir.tensors.wrappers import inner_tensor, is_ragged, is_wrapper
+from assay.compiler.ir.tensors.wrappers import Recipe, inner_tensor, is_ragged, is_wrapper
 from assay.compiler.ir.typed_nodes import node_argument, value_of
 
 Build = Callable[[Program], GraphCall]
@@ -33,13 +33,14 @@ READ_OFF = {torch.ops.aten.sym_size.int: "size", torch.ops.aten.sym_stride.int: 
 """The calls that read a number off a wrapper, and the methods that do."""
 
 
-def bordered(build: Build) -> Build:
-    """A builder of graphs with wrappers, by one that builds graphs of plain tensors."""
+def bordered(build: Build, returns_given: bool = False) -> Build:
+    """A builder of graphs with wrappers, by one that builds graphs of plain tensors. With `returns_given` these return
+    what is given as well, where it is part of a result, as torch's do for a caller's own compiler."""
 
     def build_graph(program: Program) -> GraphCall:
         if not has_wrappers(program):
             return build(program)
-        border = Border.of(program)
+        border = Border.of(program, returns_given)
         return border.load(build(border.inside))
 
     return build_graph
@@ -59,11 +60,13 @@ class Border:
     computed: tuple[fx.Node, ...]
 
     @staticmethod
-    def of(program: Program) -> Border:
+    def of(program: Program, returns_given: bool = False) -> Border:
+        returned = [one for one in program.returned if isinstance(one, fx.Node)]
+        if returns_given:
+            for node in returned:
+                _take_apart(node)
         outside = frozenset(_outside(program))
-        computed = dict.fromkeys(
-            node for one in program.returned if isinstance(one, fx.Node) for node in _computed(one, outside)
-        )
+        computed = dict.fromkeys(node for one in returned for node in _computed(one, outside, returns_given))
         inside, taken = _inside(program, outside, tuple(computed))
         return Border(program, inside, outside, taken, tuple(computed))
 
@@ -86,16 +89,53 @@ def _outside(program: Program) -> Iterator[fx.Node]:
             yield node
 
 
-def _computed(node: fx.Node, outside: frozenset[fx.Node]) -> Iterator[fx.Node]:
-    """The plain values that a result is made of, apart from those outside."""
+def _take_apart(node: fx.Node) -> None:
+    """Has the graph read all inner tensors of a wrapper that it returns as it is given."""
+    if node.op != "placeholder" and node.target is not inner_tensor:
+        return
+    value = value_of(node)
+    if not isinstance(value, torch.Tensor) or not is_wrapper(value):
+        return
+    for name in Recipe.of(value).names:
+        found = next((user for user in node.users if user.target is inner_tensor and user.args[1] == name), None)
+        if found is None:
+            with node.graph.inserting_after(_last_given(node)):
+                found = node.graph.create_node("call_function", inner_tensor, (node, name), {}, f"{node.name}_{name}")
+            found.meta["val"] = getattr(value, name)
+        _take_apart(found)
+
+
+def _last_given(node: fx.Node) -> fx.Node:
+    """The last of a graph's inputs; an inner tensor itself."""
+    return node if node.target is inner_tensor else node.graph.find_nodes(op="placeholder")[-1]
+
+
+def _computed(node: fx.Node, outside: frozenset[fx.Node], returns_given: bool) -> Iterator[fx.Node]:
+    """The plain values that a result is made of; of those outside only such as are returned even if given."""
     if node in outside:
+        if returns_given:
+            yield from _plain_inner(node)
         return
     if not makes_wrapper(node):
         yield node
         return
     numbers = [each for each in (*node.args[0], *node.args[1]) if isinstance(each, fx.Node)]  # type: ignore[misc]
     for part in (*inner_nodes(node), *numbers):
-        yield from _computed(part, outside)
+        yield from _computed(part, outside, returns_given)
+
+
+def _plain_inner(node: fx.Node) -> Iterator[fx.Node]:
+    """The plain tensors of which a given wrapper is made, in the order of its recipe; such a tensor itself."""
+    value = value_of(node)
+    if not isinstance(value, torch.Tensor) or node.target in READ_OFF:
+        return
+    if not is_wrapper(value):
+        yield node
+        return
+    read = {user.args[1]: user for user in node.users if user.target is inner_tensor}
+    for name in Recipe.of(value).names:
+        if name in read:
+            yield from _plain_inner(read[name])
 
 
 def _inside(
@@ -105,7 +145,7 @@ def _inside(
     graph, copies = fx.Graph(), dict[fx.Node, fx.Node]()
     roles = dict(zip(program.placeholders, program.signature.inputs, strict=True))
     places: dict[InputRole | OutputRole, int] = {role: place for place, role in enumerate(program.signature.inputs)}
-    given = list(_read(program, outside))
+    given = list(dict.fromkeys([*_read(program, outside), *(node for node in computed if node in outside)]))
     given.sort(key=lambda node: places[_outermost(_role_of(node, roles))])
     for node in given:
         copies[node] = graph.placeholder(node.name)
@@ -170,7 +210,8 @@ class _Text:
             self.names[node] = node.name
         line(1, "args.clear()")
         line(1, "made = inside(given)")
-        self.names |= {node: f"made[{place}]" for place, node in enumerate(self.border.computed)}
+        made = {node: f"made[{place}]" for place, node in enumerate(self.border.computed)}
+        self.names |= {node: text for node, text in made.items() if node not in self.border.outside}
         texts = [self.text(one) if isinstance(one, fx.Node) else repr(one) for one in program.returned]
         line(1, f"return ({''.join(text + ', ' for text in texts)})")
 

@@ -15,6 +15,7 @@ from assay.compiler.entry.ahead.inner_names import InnerNames
 from assay.compiler.entry.ahead.joint_graph import name_placeholders
 from assay.compiler.entry.ahead.kept_writes import keep_writes
 from assay.compiler.entry.ahead.partition_functions import PartitionFn, split_by
+from assay.compiler.entry.ahead.tokens import hiding_tokens, unlifted, with_tokens
 from assay.compiler.ir.graph.materialize import set_returned
 from assay.compiler.ir.graph.roles import GraphCall, Program
 from assay.compiler.ir.graph.trace import with_text
@@ -54,14 +55,16 @@ def _builder(compiler: GraphCompiler, names: InnerNames, compile_id: int, half: 
     """
 
     def build_graph(program: Program) -> GraphCall:
+        program = with_tokens(program, names.tokens)
         if half == "inference":
             name_placeholders(program, [f"arg{index}_1" for index, _ in enumerate(program.placeholders)])
         else:
             program = names.numbered(program)
+        program = unlifted(program)
         assert_no_fake_params_or_buffers(program.module)
         set_returned(program.module, program.returned)  # a tuple, whose members may be of several types
         with compiling(compile_id, half):
             built = compiler(with_text(program.module), [node.meta.get("val") for node in program.placeholders])
-        return built if getattr(built, "_boxed_call", False) else make_boxed_func(built)
+        return hiding_tokens(program, built if getattr(built, "_boxed_call", False) else make_boxed_func(built))
 
-    return bordered(build_graph)
+    return bordered(build_graph, returns_given=True)

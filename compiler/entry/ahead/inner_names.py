@@ -1,7 +1,8 @@
-"""Names of what graphs take of wrappers: the inner tensors are numbered with the other inputs, as torch numbers them.
+"""Names of what graphs take: inner tensors of wrappers, and tokens, are numbered with the other inputs, as torch does.
 
 forward(primals_1_a, primals_1_b, primals_2)    ->    forward(primals_1, primals_2, primals_3)
 backward(primals_1_b, tangents_1_a, ...)        ->    backward(primals_2, tangents_1, ...)
+forward(token, primals_1)                       ->    forward(primals_1, primals_2)
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ from dataclasses import dataclass, field
 
 from torch import fx
 
-from assay.compiler.ir.graph.roles import Inner, Program, Saved, Tangent
+from assay.compiler.entry.ahead.tokens import TokenNames
+from assay.compiler.ir.graph.roles import Inner, Program, Saved, Tangent, Token
 from assay.compiler.ir.graph.trace import module_of
 
 
@@ -21,10 +23,12 @@ class InnerNames:
     """The names of one compile: backward is given what forward has saved by the names that forward has for it."""
 
     of_forward: dict[str, str] = field(default_factory=dict)
+    tokens: TokenNames = field(default_factory=TokenNames)
 
     def numbered(self, program: Program) -> Program:
-        """The program with its inputs numbered; as it is where none of them is of a wrapper."""
-        if not any(isinstance(role, Inner) for role in program.signature.inputs):
+        """The program with its inputs numbered; as it is where none is of a wrapper, a token, or renamed by forward."""
+        is_odd = any(isinstance(role, Inner | Token) for role in program.signature.inputs)
+        if not is_odd and not (program.is_backward and (self.of_forward or self.tokens.renamed)):
             return program
         graph, copies = fx.Graph(), dict[fx.Node, fx.Node]()
         for node, name in zip(program.placeholders, self._names(program), strict=True):
@@ -42,7 +46,11 @@ class InnerNames:
         for node, role in zip(program.placeholders, program.signature.inputs, strict=True):
             outer = role.of if isinstance(role, Inner) else role
             if isinstance(outer, Saved):
-                yield self.of_forward.get(node.name, node.name)
+                name = self.tokens.renamed.get(node.name, node.name)
+                yield self.of_forward.get(name, name)
+                continue
+            if isinstance(outer, Token) and program.is_backward:
+                yield node.name
                 continue
             kind = "tangents" if isinstance(outer, Tangent) else "primals"
             counts[kind] += 1

@@ -6,7 +6,7 @@ another kind    what differs is symbolic
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -17,6 +17,7 @@ from torch.utils import _pytree as pytree
 from assay.compiler.assembly.step_loops import Shape, Steps, Turns
 from assay.compiler.capture.ambient import Ambient
 from assay.compiler.capture.inputs import why_not_read
+from assay.compiler.capture.user_code.script_objects import is_object, kind_of_object
 from assay.compiler.entry.pieces.parts import is_switch
 from assay.compiler.entry.pieces.unseen_writes import may_write
 from assay.compiler.entry.straight_call import MISS, STRAIGHT_CALLS, StraightCall, straight_call
@@ -53,17 +54,19 @@ class PieceCompiler:
 
 
 class Arguments(NamedTuple):
-    """The arguments of a call by what they are: tensors, integers, and numbers that the graph reads as data."""
+    """The arguments of a call by what they are: tensors, integers, numbers that the graph reads as data, constants, and
+    objects that operators take."""
 
     tensors: list[torch.Tensor]
     integers: list[int]
     floats: list[float]
     constants: list[object]
+    objects: list[object]
     order: tuple[str, ...]
 
     @staticmethod
     def of(values: Sequence[object]) -> Arguments:
-        found = Arguments([], [], [], [], tuple(map(_sort, values)))
+        found = Arguments([], [], [], [], [], tuple(map(_sort, values)))
         for sort, value in zip(found.order, values, strict=True):
             getattr(found, sort).append(value)
         return found
@@ -76,14 +79,15 @@ class Arguments(NamedTuple):
     def read_by_kernels(self) -> list[object]:
         """The arguments of what is compiled: all but the constants, floats as tensors."""
         numbers = [torch.tensor(value, dtype=torch.float64) for value in self.floats]
-        sources = {"tensors": iter(self.tensors), "integers": iter(self.integers), "floats": iter(numbers)}
+        sources: dict[str, Iterator[object]] = {"tensors": iter(self.tensors), "integers": iter(self.integers)}
+        sources |= {"floats": iter(numbers), "objects": iter(self.objects)}
         return [next(sources[sort]) for sort in self.order if sort in sources]
 
 
 def _sort(value: object) -> str:
     if isinstance(value, torch.Tensor):
         return "tensors"
-    return {int: "integers", float: "floats"}.get(type(value), "constants")
+    return "objects" if is_object(value) else {int: "integers", float: "floats"}.get(type(value), "constants")
 
 
 @dataclass(slots=True)
@@ -220,7 +224,9 @@ def _or(one: Moving | None, other: Moving | None) -> Moving | None:
 def _fixed(given: Arguments, structure: pytree.TreeSpec) -> object:
     """What of a call a variant is never a symbol for, beside the outlines of the tensors."""
     traits = tuple((value.requires_grad, is_leaf(value), value.is_inference()) for value in given.tensors)
-    return Ambient.now(), structure, given.order, traits, tuple(map(_identity, given.constants))
+    first = [next(place for place, other in enumerate(given.objects) if other is value) for value in given.objects]
+    objects = [(kind_of_object(value), place) for value, place in zip(given.objects, first, strict=True)]
+    return Ambient.now(), structure, given.order, traits, tuple(map(_identity, given.constants)), tuple(objects)
 
 
 def _identity(value: object) -> tuple[type, object]:
@@ -236,7 +242,8 @@ def _examples(given: Arguments, examples: Examples) -> list[object]:
     tensors = iter([examples.tensor(place, value) for place, value in enumerate(given.tensors)])
     integers = iter([examples.integer(place, number) for place, number in enumerate(given.integers)])
     numbers = iter([examples.mode.from_tensor(torch.tensor(value, dtype=torch.float64)) for value in given.floats])
-    sources = {"tensors": tensors, "integers": integers, "floats": numbers}
+    sources: dict[str, Iterator[object]] = {"tensors": tensors, "integers": integers, "floats": numbers}
+    sources["objects"] = iter(given.objects)
     return [next(sources[sort]) for sort in given.order if sort != "constants"]
 
 

@@ -126,7 +126,7 @@ def _over_tensors(bodies: Sequence[fx.GraphModule], args: Sequence[object]) -> l
     for body in bodies:
         tensors = [value for value in args if isinstance(value, Tensor)]
         constants = [value for value in args if not isinstance(value, Tensor)]
-        found.append(flattened(body, Arguments(tensors, [], [], constants, order), structure))
+        found.append(flattened(body, Arguments(tensors, [], [], constants, [], order), structure))
     return found
 
 

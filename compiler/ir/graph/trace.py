@@ -59,6 +59,8 @@ Value = TypeVar("Value", bound=torch.Tensor | torch.SymInt | int)
 
 RECOMPUTED = "is_recomputed"
 """Marks, in the metadata of a backward's nodes, what forward has computed before: it is rounded as it was there."""
+IN_BACKWARD = "is_in_backward"
+"""Marks the calls with effects that autograd made: they are backward's, whether or not they read a gradient."""
 HELD = "is_held_by_eager"
 """Marks inputs, and views of them, that eager's autograd saves for backward."""
 
@@ -292,6 +294,17 @@ class Trace:
             if may_refuse(node):
                 node.meta[MAY_REFUSE] = True
 
+    @contextmanager
+    def noting_backward(self) -> Iterator[None]:
+        """The calls with effects that are recorded while it is open are noted as backward's."""
+        last = self.graph._root.prev
+        yield
+        node = last.next
+        while node.op != "root":
+            if node.op == "call_function" and has_effect(node):
+                node.meta[IN_BACKWARD] = True
+            node = node.next
+
     def finish(self, outputs: Sequence[fx.Node | int | None]) -> fx.GraphModule:
         """Closes the recording: a graph module whose placeholders come first and which returns `outputs`."""
         graph = self.graph
@@ -449,7 +462,7 @@ def is_effectful(target: object) -> bool:
     """Whether a call must run even if nothing uses its result, and in the order of the program.
 
     It does if it writes, draws random numbers, switches a mode, or is registered as one with an effect. It does too if
-    it returns nothing, as it is then there to raise.
+    it returns nothing, as it is then there to raise, or if it takes an object of Python's, which may change.
     """
     if target in MODE_SWITCHES:
         return True
@@ -460,7 +473,9 @@ def is_effectful(target: object) -> bool:
 
 @functools.cache
 def _tells_effect(target: torch._ops.OpOverload) -> bool:
-    return target._schema.is_mutable or _draws(target) or not target._schema.returns
+    schema = target._schema
+    takes_object = any(argument.type.kind() == "PyObjectType" for argument in schema.arguments)
+    return schema.is_mutable or _draws(target) or not schema.returns or takes_object
 
 
 def _keep_checks(graph: fx.Graph) -> None:

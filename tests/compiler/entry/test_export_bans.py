@@ -51,7 +51,8 @@ def registers(m: Any, x: Tensor) -> tuple[Tensor]:
 
 
 def tied() -> nn.Module:
-    mod = Calls(lambda m, x: ((x * m.weight * m.again).sum(),))
+    """It writes one parameter, which it has by two names."""
+    mod = Calls(weight_written)
     mod.again = mod.weight
     return mod
 
@@ -105,7 +106,7 @@ INFERENCE: dict[str, tuple[Callable[[], nn.Module], tuple[Any, ...], str, str]] 
     "overlap_hidden": (
         lambda: Calls(lambda m, x, y: (x.data.add_(1), y)), (PAIR[:3], PAIR[1:]), "overlap", "input args[0]"
     ),
-    "tied": (tied, (X,), "duplicate_parameter", "'weight' and 'again'"),
+    "tied": (tied, (X,), "duplicate", "same tensor as parameter 'again'"),
     "attribute": (lambda: Calls(assigns(cache="tensor", kept="tensor")), (X,), "attribute", "'cache', 'kept'"),
     "appended": (with_history, (X,), "attribute", "'history'"),
     "parameter": (lambda: Calls(assigns(weight="parameter")), (X,), "parameter_assigned", "'weight'"),

@@ -256,3 +256,37 @@ def test_export_module_raises_the_modules_own_error() -> None:
     with pytest.raises(RuntimeError, match="broadcast") as caught:
         aot_export_module(Calls(lambda m, x: (x + torch.ones(7),)), (X,), trace_joint=False)
     assert not isinstance(caught.value, Unsupported)
+
+
+class Tied(nn.Module):
+    """One parameter by two names: of two modules, or of one module that has two names."""
+
+    def __init__(self, is_module: bool) -> None:
+        super().__init__()
+        self.a = nn.Linear(3, 3)
+        self.b = self.a if is_module else nn.Linear(3, 3)
+        self.b.weight = self.a.weight
+
+    def forward(self, x: Tensor) -> tuple[Tensor]:
+        return (self.b(self.a(x).sin()).square().sum(),)
+
+
+@pytest.mark.parametrize("is_module", [False, True])
+@pytest.mark.parametrize("trace_joint", [False, True])
+def test_export_module_takes_a_tied_parameter_by_each_name(trace_joint: bool, is_module: bool) -> None:
+    module, x = Tied(is_module), torch.randn(2, 3)
+    index = 0 if trace_joint else None
+    graph, signature = aot_export_module(module, (x,), trace_joint=trace_joint, output_loss_index=index)
+    state = dict(module.named_parameters(remove_duplicate=False))
+    assert list(signature.inputs_to_parameters.values()) == list(state) == ["a.weight", "a.bias", "b.weight", "b.bias"]
+    loss, *gradients = graph(*(each.detach() for each in state.values()), x)
+    (want,) = module(x)
+    torch.testing.assert_close(loss, want)
+    if not trace_joint:
+        return
+    want.backward()
+    assert signature.backward_signature is not None
+    names = signature.backward_signature.gradients_to_parameters.values()
+    for tensor in set(state.values()):
+        parts = [gradient for name, gradient in zip(names, gradients, strict=True) if state[name] is tensor]
+        torch.testing.assert_close(sum(parts), tensor.grad)

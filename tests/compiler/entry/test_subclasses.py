@@ -125,6 +125,52 @@ def test_jagged_rows_made_inside() -> None:
     check(lambda v: torch.nested.nested_tensor_from_jagged(v, offsets) * 2, torch.randn(6, 4, requires_grad=True))
 
 
+rows = torch.nested.nested_tensor_from_jagged
+"""Jagged rows of values and offsets: to autograd a view of the values."""
+
+MADE_OF_VALUES: dict[str, Callable[..., Any]] = {
+    "returned": lambda v, o: rows(v * 2, o),
+    "of_an_input": lambda v, o: rows(v, o),
+    "of_copied_offsets": lambda v, o: rows(v * 2, o.clone()),
+    "twice": lambda v, o: (rows(v * 3, o.clone()), rows(v * 2, o.clone())),
+    "of_two_offsets": lambda v, o: (rows(v * 3, o + 0), rows(v * 2, o), rows(v * 3, o) * rows(v * 2, o)),
+    "of_rows": lambda v, o: rows(rows(v.sin(), o).values(), o),
+    "of_computed_offsets": lambda v, o: rows(v, torch.cat([o.new_zeros(1), o.diff().cumsum(0)])).sin(),
+}
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("name", MADE_OF_VALUES)
+def test_jagged_rows_made_inside_and_returned(name: str, dynamic: bool) -> None:
+    f = MADE_OF_VALUES[name]
+    compiled = torch.compile(f, backend="assay", dynamic=dynamic, options={"fallback": "error"})
+    for cut in (2, 3):
+        found = []
+        for run in (f, compiled):
+            torch.manual_seed(cut)
+            values, offsets = torch.randn(6, 4, requires_grad=True), torch.tensor([0, cut, 5, 6])
+            results = pytree.tree_leaves(run(values, offsets))
+            torch.autograd.backward(results, [torch.ones_like(each) for each in results])
+            plain = [part for each in results for part in (each.values(), each.offsets())]
+            found.append([*plain, values.grad])
+        torch.testing.assert_close(found[1], found[0])
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_jagged_rows_fit_rows_made_of_their_offsets(dynamic: bool) -> None:
+    """The offsets are an input twice: as they are, and inside of rows."""
+
+    def f(x: Tensor, values: Tensor, offsets: Tensor) -> Tensor:
+        return rows(values * 2, offsets) + x * rows(values, x.offsets())
+
+    compiled = torch.compile(f, backend="assay", dynamic=dynamic, options={"fallback": "error"})
+    values, offsets = torch.randn(6, 4), torch.tensor([0, 2, 5, 6])
+    x = rows(values, offsets)
+    found = compiled(x, values, offsets)
+    torch.testing.assert_close(found.values(), values * 2 + values * values)
+    assert found.offsets() is offsets and found.shape == x.shape
+
+
 def test_a_quantized_weight() -> None:
     class Layer(nn.Module):
         def __init__(self) -> None:
@@ -223,6 +269,30 @@ def test_ahead_of_time(dynamic: bool) -> None:
             torch.autograd.backward(results, [torch.ones_like(each) for each in results])
         assert_same(own.grad, x.grad)
     assert totals()["eager_graphs"] == 0
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_jagged_rows_ahead_of_time(dynamic: bool) -> None:
+    traced: list[int] = []
+
+    def f(x: Tensor, y: Tensor, z: Tensor) -> tuple[Tensor, ...]:
+        traced.append(1)
+        return (x * y).sin(), z @ x.values().T, x.values()
+
+    compiled = aot_function(f, unbuilt, dynamic=dynamic, fallback="error")
+    for cut in (1, 2, 3):
+        found = []
+        for run in (f, compiled):
+            torch.manual_seed(cut)
+            values, offsets = torch.randn(6, 4, requires_grad=True), torch.tensor([0, cut, 5, 6])
+            z = torch.randn(2, 4, requires_grad=True)
+            results = run(rows(values, offsets), rows(values * 2, offsets), z)
+            torch.autograd.backward(results, [torch.ones_like(each) for each in results])
+            found.append([results[0].values(), results[0].offsets(), *results[1:], values.grad, z.grad])
+        torch.testing.assert_close(found[1], found[0])
+    assert len(traced) == 4, "three calls of eager, and one recording"
+    with pytest.raises(RuntimeError, match="shape"):
+        compiled(rows(values, offsets), rows(values, offsets + 0), z)
 
 
 def test_ahead_of_time_for_another_class_and_context() -> None:

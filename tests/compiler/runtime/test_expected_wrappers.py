@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.testing._internal.two_tensor import TwoTensor
 
 from assay.compiler.entry.aot import aot_function
-from assay.compiler.runtime.expected_wrappers import ExpectedWrapper, form_of, zeros_around
+from assay.compiler.runtime.expected_wrappers import ExpectedWrapper, as_plain, form_of, zeros_around
 
 
 class Tagged(Tensor):
@@ -106,3 +106,35 @@ def test_a_wrapper_in_the_place_of_a_plain_tangent_is_taken_as_in_eager() -> Non
     ours: Any = x.grad
     eagers: Any = y.grad
     torch.testing.assert_close(ours.a, eagers.a)
+
+
+@pytest.mark.parametrize("is_partial", [False, True])
+def test_a_wrapper_for_a_plain_result_of_a_graph_with_wrappers_is_refused(is_partial: bool) -> None:
+    """Its inner tensors would be computed with those of others, and be put into a wrapper of wrappers."""
+
+    def f(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        return x * 2 / (y + 3), y + y
+
+    x, y = ones(3).requires_grad_(), torch.ones(3, requires_grad=True)
+    first, second = aot_function(f, lambda graph, _: graph)(x, y)
+    result = second * ones(3) if is_partial else first + second
+    with pytest.raises(RuntimeError, match=r"gradient of class Tensor, and is given one of class TwoTensor"):
+        result.sum().backward()
+    assert x.grad is None and y.grad is None
+
+
+def test_a_wrapper_for_the_result_of_a_plain_graph_is_taken() -> None:
+    x = torch.linspace(0, 1, 3).requires_grad_()
+    (aot_function(lambda x: x.sin(), lambda graph, _: graph)(x) * ones(3)).sum().backward()
+    assert isinstance(x.grad, TwoTensor)
+    torch.testing.assert_close(x.grad.a, x.detach().cos())
+
+
+def test_a_class_brings_a_tangent_into_that_of_plain_tensors() -> None:
+    class Waiting(Tagged):
+        def __coerce_same_metadata_as_tangent__(self, tag: str | None, kind: type | None = None) -> Tensor | None:
+            return self.inner if kind is Tensor else None
+
+    inner = torch.ones(3)
+    assert as_plain(Waiting(inner, "left")) is inner
+    assert as_plain(inner) is inner

@@ -19,7 +19,7 @@ from assay.compiler.codegen.call.prologue import AmbientNeeds
 from assay.compiler.codegen.call.source import Source, is_tensor, name_of, name_of_argument
 from assay.compiler.codegen.call.written_views import emit_notes
 from assay.compiler.ir.graph.roles import Gradient, GraphCall, InputRole, OutputRole, Program, Saved, Tangent
-from assay.compiler.ir.graph.wrapper_nodes import is_given, parts_of
+from assay.compiler.ir.graph.wrapper_nodes import has_wrappers, is_given, parts_of
 from assay.compiler.ir.tensors.layout.strides import has_symbols
 from assay.compiler.ir.tensors.wrappers import is_wrapper
 from assay.compiler.runtime.call import (
@@ -33,7 +33,7 @@ from assay.compiler.runtime.call import (
     zeros_like,
 )
 from assay.compiler.runtime.expected_inputs import ExpectedInputs
-from assay.compiler.runtime.expected_wrappers import ExpectedWrapper, zeros_around
+from assay.compiler.runtime.expected_wrappers import ExpectedWrapper, as_plain, zeros_around
 from assay.compiler.runtime.higher_order import Roots
 from assay.compiler.runtime.partial_backward import Part, PartialBackward
 
@@ -65,10 +65,13 @@ def emit_backward_half(source: Source, forward: Program, backward: Program, need
         if len(names) > 1:
             some = " or ".join(f"{name} is None" for name in names)
             source.line(2, f"if {some}: return partial_backward({tangents})")
+    holds_wrappers = has_wrappers(forward) or has_wrappers(backward)
     for role, node in tangents_of(backward).items():
         if is_wrapper(node.meta["val"]):
             name = f"tangent_{name_of(role)}"
             source.line(2, f"{name} = {source.bind('as_recorded', ExpectedWrapper.of(node.meta['val']))}({name})")
+        elif holds_wrappers:
+            source.line(2, f"tangent_{name_of(role)} = {source.bind('as_plain', as_plain)}(tangent_{name_of(role)})")
     tensors, sizes = saved_names(forward)
     if checked:
         source.line(2, f"{source.bind('check_versions', check_versions)}(ctx.written)")
@@ -210,10 +213,19 @@ def partial_backward(
         )
 
     examples = [node.meta["val"] for node in tangents.values()]
-    layouts = [ExpectedWrapper.of(value) if is_wrapper(value) else laid_out_as(value) for value in examples]
+    holds_wrappers = has_wrappers(forward) or has_wrappers(backward)
+    layouts = [_layout_of(value, holds_wrappers) for value in examples]
     zeros = [zeros_around(value) if is_wrapper(value) else zeros_like(value) for value in examples]
     noted = {index: position for position, index in enumerate(saved_noted(forward))}
     return PartialBackward(make, layouts, zeros, check_versions, noted, recorded=recorded)
+
+
+def _layout_of(value: torch.Tensor, holds_wrappers: bool) -> Callable[[torch.Tensor], torch.Tensor]:
+    """What brings a tangent into the form of this one, which a graph with or without wrappers takes."""
+    if is_wrapper(value):
+        return ExpectedWrapper.of(value)
+    lay_out = laid_out_as(value)
+    return (lambda tangent: lay_out(as_plain(tangent))) if holds_wrappers else lay_out
 
 
 def _place(role: object, tensors: list[str], sizes: list[str], tangents: list[OutputRole]) -> tuple[str, int]:
