@@ -25,6 +25,7 @@ from assay.compiler.capture.decompositions.kept_whole import interpolation_whole
 from assay.compiler.capture.decompositions.product_gradients import products_by_values
 from assay.compiler.capture.inputs import Call, CallLeaf
 from assay.compiler.capture.replayed_warnings import warned
+from assay.compiler.capture.shown_results import showing
 from assay.compiler.capture.unrecorded_writes import WrittenOut
 from assay.compiler.capture.user_code.printed_values import record_print as record_print  # which registers it
 from assay.compiler.capture.user_code.recorded_functions import functions_recorded
@@ -147,7 +148,7 @@ def capture(
             [*warnings, *changed],
         )  # fmt: skip
         _check_shared_views(call, captured.signature.results)
-        return captured
+        return showing(captured, results, flat) if call.shows_results else captured
 
 
 def _functions_of(call: Call, decompositions: Decompositions, pre_dispatch: bool) -> Recording | None:

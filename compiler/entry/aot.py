@@ -252,7 +252,8 @@ def aot_module_simplified(
 def _simplified(
     made: ModuleAsCall, args: Sequence[object], compilers: Compilers, journal: Journal
 ) -> Callable[..., Any]:
-    call = replace(made.call, names=numbered("primals", len(made.call.leaves)), holds_functions=True)
+    names = numbered("primals", len(made.call.leaves))
+    call = replace(made.call, names=names, holds_functions=True, shows_results=True)
     compiled = Recompiled.of(
         call.leaves,
         compile(call, compilers, journal),
@@ -393,7 +394,8 @@ class _AheadOfTime:
         roles = [self._role(index, value) for index, value in enumerate(values)]
         leaves = _leaves(roles, values, fake_mode, self.dynamic)
         names = numbered("primals", len(leaves))
-        call = Call(function, leaves, fake_mode, constants=tuple(others), names=names, holds_functions=True)
+        call = Call(function, leaves, fake_mode, constants=tuple(others), names=names)
+        call = replace(call, holds_functions=True, shows_results=True)
         compiled = compile(call, self.compilers, Journal.open(self.options))
         guards = _guards(shape_env, leaves, unique)
         try:

@@ -1,5 +1,7 @@
 """Names of what graphs take of wrappers: the inner tensors are numbered with the other inputs, as torch numbers them.
 
+The memory that inputs share is numbered as one input.
+
 forward(primals_1_a, primals_1_b, primals_2)    ->    forward(primals_1, primals_2, primals_3)
 backward(primals_1_b, tangents_1_a, ...)        ->    backward(primals_2, tangents_1, ...)
 """
@@ -12,7 +14,7 @@ from dataclasses import dataclass, field
 
 from torch import fx
 
-from assay.compiler.ir.graph.roles import Inner, Program, Saved, Tangent
+from assay.compiler.ir.graph.roles import Inner, Program, Saved, Shared, Tangent
 from assay.compiler.ir.graph.trace import module_of
 
 
@@ -23,8 +25,8 @@ class InnerNames:
     of_forward: dict[str, str] = field(default_factory=dict)
 
     def numbered(self, program: Program) -> Program:
-        """The program with its inputs numbered; as it is where none of them is of a wrapper."""
-        if not any(isinstance(role, Inner) for role in program.signature.inputs):
+        """The program with its inputs numbered; as it is where each of them has its number already."""
+        if not any(isinstance(role, (Inner, Shared)) for role in program.signature.inputs) and not self.of_forward:
             return program
         graph, copies = fx.Graph(), dict[fx.Node, fx.Node]()
         for node, name in zip(program.placeholders, self._names(program), strict=True):

@@ -4,7 +4,7 @@
     InputRole  := UserInput(index) | Parameter(index, name) | Buffer(index, name) | Shared(of, extent)
                 | Tangent(of) | Saved(of) | Token(effect) | Seed() | Inner(of, path)
     OutputRole := UserOutput(index) | Mutation(of, kind, writes) | Base(index) | Size(of) | Gradient(of, through)
-                | Saved(of) | Token(effect) | Inner(of, path)
+                | Saved(of) | Token(effect) | Inner(of, path) | Shown(of)
 
     Result     := the role that returns it | Same(index) | Input(of) | View(of, how, ...) | Constant(value)
     Effect     := Restride(of, how) | Detach(of) | Bump(of, by, less) | Written(of, by) | GradMode(enabled)
@@ -134,6 +134,16 @@ class Size:
     """A symbolic integer that the replay of a view needs, by its node's name."""
 
     of: str
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """A result, or an input whose strides are changed, as the graph computes it.
+
+    It is there for whoever reads the graph: the call makes its results by their recipes, and drops this value.
+    """
+
+    of: UserOutput | CallInput
 
 
 @dataclass(frozen=True, slots=True)
@@ -296,7 +306,7 @@ Effect: TypeAlias = (
 )
 CallInput: TypeAlias = UserInput | Parameter | Buffer
 InputRole: TypeAlias = CallInput | Shared | Tangent | Saved | Token | Seed | Inner
-OutputRole: TypeAlias = UserOutput | Mutation | Base | Size | Gradient | Saved | Token | Inner
+OutputRole: TypeAlias = UserOutput | Mutation | Base | Size | Gradient | Saved | Token | Inner | Shown
 Result: TypeAlias = UserOutput | Size | Same | Input | View | Constant
 
 
@@ -313,6 +323,11 @@ class Signature:
     results: tuple[Result, ...] = ()
     differentiable: frozenset[OutputRole] = frozenset()
     effects: tuple[Effect, ...] = ()
+
+    @property
+    def handed_on(self) -> tuple[OutputRole, ...]:
+        """The outputs that a forward gives to its call: not what it saves, nor what it only shows."""
+        return tuple(role for role in self.outputs if not isinstance(role, (Saved, Shown)))
 
 
 GraphCall = Callable[[list[object]], Sequence[object]]

@@ -34,7 +34,7 @@ from assay.compiler.torch_compat import BEFORE_2_13
 
 def emit_forward_half(source: Source, forward: Program, backward: Program, needs: AmbientNeeds, roots: Roots) -> None:
     signature = forward.signature
-    visible = [role for role in signature.outputs if not isinstance(role, Saved)]
+    visible = signature.handed_on
     fixed = [name_of(r) for r in visible if r not in signature.differentiable and not isinstance(r, Size)]
     source.line(1, "@staticmethod")
     checked = saved_as_written(forward)
@@ -191,7 +191,8 @@ def saved_noted(forward: Program) -> list[int]:
     """
     pairs = list(zip(forward.signature.outputs, forward.returned, strict=True))
     copied = _saved_and_written(forward)
-    visible = {node for role, node in pairs if not isinstance(role, Saved)}
+    handed_on = {*forward.signature.handed_on}
+    visible = {node for role, node in pairs if role in handed_on}
     saved = [(name_of(role), node) for role, node in pairs if isinstance(role, Saved) and is_tensor(node)]
     return [
         index
