@@ -256,3 +256,15 @@ def test_export_module_raises_the_modules_own_error() -> None:
     with pytest.raises(RuntimeError, match="broadcast") as caught:
         aot_export_module(Calls(lambda m, x: (x + torch.ones(7),)), (X,), trace_joint=False)
     assert not isinstance(caught.value, Unsupported)
+
+
+@pytest.mark.parametrize("name", ["writes", "writes_input", "dropout"])
+def test_export_module_is_printed_as_torchs(name: str) -> None:
+    """What each input and output is stands beside it."""
+    make, inputs = MODULES[name]
+    texts = []
+    for export in (aot_export_module, export_of_torch):
+        graph, _ = export(make(), inputs, trace_joint=False)
+        texts.append([line for line in graph.print_readable(False, expanded_def=True).splitlines() if "idx=" in line])
+        assert type(graph).__name__ == "<lambda>"
+    assert texts[0] == texts[1] != []
