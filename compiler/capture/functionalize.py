@@ -42,6 +42,7 @@ from assay.compiler.ir.graph.roles import (
     Effect,
     GradMode,
     Inference,
+    Input,
     InputRole,
     Mutation,
     OutputRole,
@@ -49,13 +50,14 @@ from assay.compiler.ir.graph.roles import (
     Shared,
     Signature,
     UserOutput,
+    Varies,
     View,
 )
 from assay.compiler.ir.graph.trace import Trace
 from assay.compiler.ir.graph.writes.storage_offsets import begins
 from assay.compiler.ir.graph.writes.watching import Recording
 from assay.compiler.ir.tensors.in_place import version
-from assay.compiler.ir.tensors.layout.strides import extent, overlaps_itself
+from assay.compiler.ir.tensors.layout.strides import extent, overlaps_itself, varying
 from assay.compiler.ir.tensors.mutating_operators import functional_elem
 from assay.compiler.ir.tensors.wrappers import inner_tensors, is_wrapper
 from assay.compiler.ir.typed_nodes import node_argument
@@ -322,7 +324,7 @@ def _sign(
         *ambient,
     ]
     made = aliases.results(results)
-    effects += [*aliases.layouts(), *_inference(aliases, results)]
+    effects += [*aliases.layouts(), *_inference(aliases, results), *_varying(made, results)]
     returned: dict[OutputRole, Returned] = {**_writes(trace, bound, bases, mutations), **aliases.returned}
     seen = {role for role, value in returned.items() if isinstance(role, Mutation) and isinstance(value, torch.Tensor)}
     differentiable = frozenset(aliases.differentiable | seen)
@@ -339,6 +341,14 @@ def _relied_on(trace: Trace, bound: Sequence[Bound]) -> Iterator[Begins]:
     """What the call relies on of where its inputs begin in their storages."""
     for one in bound:
         yield from begins(one.role, one.offset, trace.divisors_of(one.argument))
+
+
+def _varying(made: Sequence[Result], results: Sequence[object]) -> Iterator[Varies]:
+    """The results that have symbols for sizes, but for the inputs themselves."""
+    for index, value in enumerate(results):
+        if isinstance(value, torch.Tensor) and not isinstance(made[index], Input) and not is_wrapper(value):
+            if dims := varying(value):
+                yield Varies(index, dims)
 
 
 def _check_kept(trace: Trace, one: Bound) -> None:

@@ -9,6 +9,7 @@ from typing import Unpack
 
 import torch
 from torch import fx, nn
+from torch._dynamo.utils import counters
 from torch.utils import _pytree as pytree
 
 from assay.compiler.assembly.compilers import Compilers
@@ -74,6 +75,7 @@ def assay(
     Raises: OptionError for an option or a mode that does not exist.
     """
     chosen = Options.of(options, mode)
+    counters["aot_autograd"]["total"] += 1  # torch's own count of graphs that were given to be compiled ahead
     if chosen.compiled_autograd:
         switch_on(chosen, own_compilers)
     return compile_graph(gm, example_inputs, chosen)

@@ -9,7 +9,7 @@
     Result     := the role that returns it | Same(index) | Input(of) | View(of, how, ...) | Constant(value)
     Effect     := Restride(of, how) | Detach(of) | Bump(of, by, less) | Written(of, by) | GradMode(enabled)
                 | Inference() | Layout(of, strides, offset) | Warned(message, category, filename, line)
-                | Begins(of, offset, divisor) | Freed() | Rebased(of)
+                | Begins(of, offset, divisor) | Freed() | Rebased(of) | Varies(index, dims)
 
 The calling convention, the write-back of mutations, the replay of aliases, the saved tensors and the gradients
 are all read off the signature; nothing counts offsets. The index of a call input is its position in the call.
@@ -287,6 +287,15 @@ class Rebased:
 
 
 @dataclass(frozen=True, slots=True)
+class Varies:
+    """Result `index` has other sizes in other calls along these dimensions: Dynamo then takes them for symbols in the
+    next graph that is given it."""
+
+    index: int
+    dims: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Begins:
     """The call is for an input that begins so many elements behind its storage; with a `divisor`, for one that begins
     so many behind a multiple of that."""
@@ -302,7 +311,7 @@ class Begins:
 
 
 Effect: TypeAlias = (
-    Restride | Detach | Bump | Written | GradMode | Inference | Layout | Warned | Begins | Freed | Rebased
+    Restride | Detach | Bump | Written | GradMode | Inference | Layout | Warned | Begins | Freed | Rebased | Varies
 )
 CallInput: TypeAlias = UserInput | Parameter | Buffer
 InputRole: TypeAlias = CallInput | Shared | Tangent | Saved | Token | Seed | Inner
