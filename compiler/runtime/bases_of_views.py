@@ -49,7 +49,7 @@ class BaseOfViews:
         first = views[0]
         is_held = first.untyped_storage().nbytes() >= self.base.end * first.element_size()
         if is_held and self._are_of_one(views):
-            return reinterpret(first, self.base.size, self.base.strides, self.base.offset - first.storage_offset())
+            return reinterpret(first, self.base.size, self.base.strides, self.base.offset - self.views[0].offset)
         memory = torch.empty(self.base.end, dtype=first.dtype, device=first.device)
         for lying, view in zip(self.views, views, strict=True):
             memory.as_strided(lying.size, lying.strides, lying.offset).copy_(view)

@@ -93,12 +93,12 @@ class CallingForm:
 
     def _backward(self, program: Program) -> Form:
         """With None in the place of each primal that gets no gradient."""
-        found = dict(_gradients(program))
+        found: dict[InputRole, fx.Node | int | None] = dict(_gradients(program))
         known = (primals for primals in reversed(self.primals) if found.keys() <= {*primals})
         primals = next(known, None)
         if primals is None:
             return _as_they_are(program)
-        set_returned(program.module, [found.get(role) for role in primals])  # type: ignore[call-overload]
+        set_returned(program.module, [found.get(role) for role in primals])
         return Form(program, tuple(primals.index(role) for role in found))
 
 
