@@ -26,6 +26,7 @@ from assay.compiler.capture.decompositions.kept_whole import interpolation_whole
 from assay.compiler.capture.decompositions.product_gradients import products_by_values
 from assay.compiler.capture.inputs import Call, CallLeaf
 from assay.compiler.capture.replayed_warnings import warned
+from assay.compiler.capture.shown_results import showing
 from assay.compiler.capture.unrecorded_writes import WrittenOut
 from assay.compiler.capture.user_code.printed_values import record_print as record_print  # which registers it
 from assay.compiler.capture.user_code.recorded_functions import functions_recorded
@@ -44,6 +45,7 @@ from assay.compiler.ir.graph.roles import (
     Effect,
     GradMode,
     Inference,
+    Input,
     InputRole,
     Mutation,
     OutputRole,
@@ -51,13 +53,14 @@ from assay.compiler.ir.graph.roles import (
     Shared,
     Signature,
     UserOutput,
+    Varies,
     View,
 )
 from assay.compiler.ir.graph.trace import Trace
 from assay.compiler.ir.graph.writes.storage_offsets import begins
 from assay.compiler.ir.graph.writes.watching import Recording
 from assay.compiler.ir.tensors.in_place import version
-from assay.compiler.ir.tensors.layout.strides import extent, overlaps_itself
+from assay.compiler.ir.tensors.layout.strides import extent, overlaps_itself, varying
 from assay.compiler.ir.tensors.mutating_operators import functional_elem
 from assay.compiler.ir.tensors.wrappers import inner_tensors, is_wrapper
 from assay.compiler.ir.typed_nodes import node_argument
@@ -150,7 +153,7 @@ def capture(
             [*warnings, *changed],
         )  # fmt: skip
         _check_shared_views(call, captured.signature.results)
-        return captured
+        return showing(captured, results, flat) if call.shows_results else captured
 
 
 def _functions_of(call: Call, decompositions: Decompositions, pre_dispatch: bool) -> Recording | None:
@@ -329,7 +332,7 @@ def _sign(
         *ambient,
     ]
     made = aliases.results(results)
-    effects += [*aliases.layouts(), *_inference(aliases, results)]
+    effects += [*aliases.layouts(), *_inference(aliases, results), *_varying(made, results)]
     returned: dict[OutputRole, Returned] = {**_writes(trace, bound, bases, mutations), **aliases.returned}
     seen = {role for role, value in returned.items() if isinstance(role, Mutation) and isinstance(value, torch.Tensor)}
     differentiable = frozenset(aliases.differentiable | seen)
@@ -346,6 +349,14 @@ def _relied_on(trace: Trace, bound: Sequence[Bound]) -> Iterator[Begins]:
     """What the call relies on of where its inputs begin in their storages."""
     for one in bound:
         yield from begins(one.role, one.offset, trace.divisors_of(one.argument))
+
+
+def _varying(made: Sequence[Result], results: Sequence[object]) -> Iterator[Varies]:
+    """The results that have symbols for sizes, but for the inputs themselves."""
+    for index, value in enumerate(results):
+        if isinstance(value, torch.Tensor) and not isinstance(made[index], Input) and not is_wrapper(value):
+            if dims := varying(value):
+                yield Varies(index, dims)
 
 
 def _check_kept(trace: Trace, one: Bound) -> None:

@@ -49,7 +49,8 @@ class Call:
     where the call does. `pieces` makes of the call, for leaves for which the compiler refuses it with this reason, one
     in pieces; None where all of it is for eager. `names` are what the graph calls the leaves; by default it calls them
     by their roles. With `holds_functions` operators that take functions are nodes of the graph, as `cond` and `scan`
-    are; else such a program is refused.
+    are; else such a program is refused. With `shows_results` the graph also returns the results that the call makes of
+    inputs and of other results.
     """
 
     function: Callable[[list[object]], Sequence[object]]
@@ -64,6 +65,7 @@ class Call:
     pieces: Callable[[Unsupported, Sequence[object]], GraphCall | None] | None = None
     names: tuple[str, ...] = ()
     holds_functions: bool = False
+    shows_results: bool = False
 
     def eager(self, leaves: list[object]) -> Sequence[object]:
         """The call itself, uncompiled."""

@@ -136,8 +136,10 @@ def aot_function(
     """`fn` compiled ahead of time: traced when first called, its forward and backward given to the compilers.
 
     Each compiler takes a functional ATen graph module and its fake inputs and returns a callable. Inputs are called
-    `primals_1` and so on, incoming gradients `tangents_1`, inputs of a graph without gradients `arg0_1`. Calls with
-    other shapes, strides, dtypes, constants, identities of arguments or ambient modes are traced again. With
+    `primals_1` and so on, incoming gradients `tangents_1`, inputs of a graph without gradients `arg0_1`. A forward
+    returns the inputs that it writes, the results in their order, what results are views of, and what it saves. A
+    backward returns a gradient, or None, for each input of its forward. Calls with other shapes, strides, dtypes,
+    constants, identities of arguments or ambient modes are traced again. With
     `dynamic=True` sizes and integers are symbols, and the call is traced again only when a guard on them fails. The
     first `num_params_buffers` arguments keep their sizes. With
     `keep_inference_input_mutations` a graph without gradients writes its inputs itself; else they are written after the
@@ -253,7 +255,8 @@ def aot_module_simplified(
 def _simplified(
     made: ModuleAsCall, args: Sequence[object], compilers: Compilers, journal: Journal
 ) -> Callable[..., Any]:
-    call = replace(made.call, names=numbered("primals", len(made.call.leaves)), holds_functions=True)
+    names = numbered("primals", len(made.call.leaves))
+    call = replace(made.call, names=names, holds_functions=True, shows_results=True)
     compiled = Recompiled.of(
         call.leaves,
         compile(call, compilers, journal),
@@ -394,7 +397,8 @@ class _AheadOfTime:
         roles = [self._role(index, value) for index, value in enumerate(values)]
         leaves = _leaves(roles, values, fake_mode, self.dynamic)
         names = numbered("primals", len(leaves))
-        call = Call(function, leaves, fake_mode, constants=tuple(others), names=names, holds_functions=True)
+        call = Call(function, leaves, fake_mode, constants=tuple(others), names=names)
+        call = replace(call, holds_functions=True, shows_results=True)
         compiled = compile(call, self.compilers, Journal.open(self.options))
         guards = _guards(shape_env if self.dynamic else None, leaves, unique)
         try:

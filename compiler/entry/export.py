@@ -27,6 +27,7 @@ from assay.compiler.autograd.joint import differentiate
 from assay.compiler.capture.functionalize import capture
 from assay.compiler.capture.inputs import Call, CallLeaf, fake_leaf, fake_mode_of
 from assay.compiler.capture.module_state import call_with_state
+from assay.compiler.entry.ahead.descriptors import InputMutationAOTOutput, PlainAOTInput, PlainAOTOutput
 from assay.compiler.entry.ahead.joint_graph import name_placeholders, numbered, paired
 from assay.compiler.entry.ahead.module_places import places_noted
 from assay.compiler.entry.ahead.tokens import TokenNames, check_effects_outside, unlifted, with_tokens
@@ -41,6 +42,7 @@ from assay.compiler.ir.graph.roles import (
     GradMode,
     InputRole,
     Mutation,
+    OutputRole,
     Parameter,
     Program,
     Shared,
@@ -56,6 +58,8 @@ from assay.compiler.ir.typed_nodes import node_argument
 from assay.compiler.torch_compat import Decompositions
 
 aten = torch.ops.aten
+PRINTED_NAME = "<lambda>"
+"""What an exported graph is called where it is printed, which is what torch calls it."""
 
 
 @dataclass
@@ -144,8 +148,11 @@ def aot_export_module(
     check_effects_outside(program)
     program = with_tokens(program, TokenNames())
     _name_arguments(program)
+    if not trace_joint:
+        _describe(program)
     program = unlifted(program)
     in_spec = pytree.tree_structure(((*inputs.values[: len(names)], *args), kwargs))
+    type(program.module).__name__ = PRINTED_NAME
     return program.module, _signature(program, in_spec, spec[0], loss)
 
 
@@ -191,6 +198,28 @@ def aot_export_joint_simple(
         return paired(program)
     _name_arguments(program)
     return program.module
+
+
+def _describe(program: Program) -> None:
+    """Notes at inputs and outputs what they are, as torch does beside them where it prints a graph without gradients.
+
+    Every input counts, those of the module too. Tokens have no descriptors, nor then has anything else.
+    """
+    signature, nodes = program.signature, program.placeholders
+    if any(isinstance(role, Token) for role in signature.inputs):
+        return
+    for index, node in enumerate(nodes):
+        node.meta["desc"] = PlainAOTInput(index)
+    place = {role: index for index, role in enumerate(signature.inputs)}
+    next(iter(reversed(program.module.graph.nodes))).meta["desc"] = [
+        InputMutationAOTOutput(PlainAOTInput(place[role.of])) if isinstance(role, Mutation) else _plain(role)
+        for role in signature.outputs
+    ]
+
+
+def _plain(role: OutputRole) -> PlainAOTOutput:
+    assert isinstance(role, UserOutput)
+    return PlainAOTOutput(role.index)
 
 
 def _name_arguments(program: Program) -> None:
@@ -312,7 +341,7 @@ def _captured(
     leaves = tuple(_fake(role, value, mode) for role, value in zip(inputs.roles, inputs.values, strict=True))
     without_gradients = nullcontext() if kind.joint or kind.pre_dispatch else torch.no_grad()
     with _refused_by_name(), without_gradients:
-        call = Call(watched, leaves, mode, holds_functions=True)
+        call = Call(watched, leaves, mode, holds_functions=True, shows_results=True)
         return capture(call, decompositions or {}, kind.pre_dispatch, keeps_lines=True)
 
 

@@ -27,7 +27,7 @@ from assay.compiler.passes.products.sum_depthwise import sum_depthwise
 from assay.compiler.passes.products.use_onednn import use_onednn
 from assay.compiler.passes.random.functionalize_rng import functionalize_rng
 from assay.compiler.passes.random.split_dropout import split_dropout
-from assay.compiler.passes.remove_no_ops import remove_no_ops
+from assay.compiler.passes.remove_no_ops import remove_no_ops, remove_saved_aliases
 from assay.compiler.passes.split_log_softmax import split_log_softmax
 
 
@@ -50,6 +50,12 @@ PASSES: tuple[Pass, ...] = (
     MERGED,
     Pass(eliminate_dead_code, "exact"),  # the passes above leave nodes that nobody reads
 )
+
+AS_RECORDED: tuple[Pass, ...] = (
+    Pass(remove_saved_aliases, "exact"),  # autograd detaches what it saves, and backward would read two values for one
+    Pass(eliminate_dead_code, "exact"),  # of the calls that autograd recorded some are for gradients that nobody wants
+)
+"""Those for graphs that a caller's own compilers are handed, which find there what the program calls."""
 
 FUNCTIONAL = Pass(functionalize_rng, "exact")  # for those who ask for other random numbers than eager's
 

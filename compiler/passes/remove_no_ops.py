@@ -10,11 +10,13 @@ are views were taken out of the graph before (law: `results` of a program never 
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import fx
 
 from assay.compiler.ir.graph.replacement import replace_node
-from assay.compiler.ir.graph.roles import Program
+from assay.compiler.ir.graph.roles import Gradient, Program
 
 aten = torch.ops.aten
 IDENTITIES = {aten.detach.default, aten.alias.default, aten.lift_fresh.default}
@@ -23,12 +25,39 @@ RESHAPES = {aten.view.default, aten._unsafe_view.default, aten.expand.default, a
 
 def remove_no_ops(program: Program) -> int:
     """Returns the number of calls removed."""
+    return _remove(program, _is_no_op)
+
+
+def remove_saved_aliases(program: Program) -> int:
+    """Removes aliases that backward alone reads, as those that autograd makes of what it saves. Returns their number.
+
+    Those that forward computes with, or returns, are the program's own. They stay, as do all views.
+    """
+    forward = _forward_nodes(program)
+    return _remove(program, lambda node: node.target in IDENTITIES and (node not in forward or _is_lifted(node)))
+
+
+def _forward_nodes(program: Program) -> set[fx.Node]:
+    """The nodes that lead to an output which is no gradient."""
+    pairs = zip(program.signature.outputs, program.returned, strict=True)
+    found = {node for role, node in pairs if not isinstance(role, Gradient) and isinstance(node, fx.Node)}
+    for node in reversed(program.module.graph.nodes):
+        if any(user in found for user in node.users):
+            found.add(node)
+    return found
+
+
+def _is_lifted(node: fx.Node) -> bool:
+    return node.target is aten.lift_fresh.default
+
+
+def _remove(program: Program, is_no_op: Callable[[fx.Node], bool]) -> int:
     removed = 0
     for node in list(program.module.graph.nodes):
         if node.target is aten._conj.default and isinstance(node.args[0], complex):
             _put_number(node, node.args[0].conjugate())
             removed += 1
-        elif node.op == "call_function" and _is_no_op(node):
+        elif node.op == "call_function" and is_no_op(node):
             replace_node(node, node.args[0])
             program.module.graph.erase_node(node)
             removed += 1

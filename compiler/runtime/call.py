@@ -174,6 +174,15 @@ def as_no_view(value: torch.Tensor) -> torch.Tensor:
     return reinterpret(value, value.size(), value.stride(), 0)
 
 
+def note_varying(value: torch.Tensor, dims: set[int]) -> None:
+    """Has Dynamo take these dimensions of a tensor for symbols in the next graph that is given it.
+
+    Source: the attribute that torch/_dynamo/variables/builder.py, torch 2.13, looks for. No guard asks for it.
+    """
+    known = getattr(value, "_dynamo_propagated_dynamic_indices", None)
+    value._dynamo_propagated_dynamic_indices = dims if known is None else known | dims  # type: ignore[attr-defined]
+
+
 def leaf_grad_off(value: torch.Tensor) -> AbstractContextManager[Any]:
     """Gradients off for a leaf that requires one: nobody changes its shape in place otherwise."""
     return GradOff() if value.requires_grad and value.is_leaf else nullcontext()

@@ -24,7 +24,7 @@ from assay.compiler.codegen.call.prologue import ANOMALY, AmbientNeeds, emit_hea
 from assay.compiler.codegen.call.replay import emit_made_again, is_made_again
 from assay.compiler.codegen.call.source import Source
 from assay.compiler.codegen.call.written_views import emit_parts
-from assay.compiler.ir.graph.roles import InputRole, Program, Saved
+from assay.compiler.ir.graph.roles import InputRole, Program
 from assay.compiler.runtime.call import apply_of, in_anomaly_mode, in_transform, untraced, without_history
 from assay.compiler.runtime.higher_order import Roots
 
@@ -58,7 +58,7 @@ def emit_differentiable_call(
     source.line(0, "quick_apply = apply_of(Graph)")
     emit_head(source, forward, needs)
     source.line(1, f"if {source.bind('in_anomaly_mode', in_anomaly_mode)}(): return eager(args, {ANOMALY!r})")
-    visible = tuple(role for role in signature.outputs if not isinstance(role, Saved))
+    visible = signature.handed_on
     around = AmbientNeeds(grad_off=False, autocast_off=False, grad_on=needs.grad_on, hooks_off=needs.hooks_off)
     checked = saved_as_written(forward)
     if checked:

@@ -22,10 +22,12 @@ from assay.compiler.ir.graph.roles import (
     Shared,
     Signature,
     Size,
+    Varies,
     View,
     Written,
 )
-from assay.compiler.runtime.call import bump_version, leaf_grad_off, overwrite, write_back
+from assay.compiler.runtime.call import bump_version, leaf_grad_off, note_varying, overwrite, write_back
+from assay.compiler.torch_compat import BEFORE_2_13
 
 
 def emit_epilogue(source: Source, signature: Signature, checked: Sequence[CallInput | Shared] = ()) -> None:
@@ -47,6 +49,8 @@ def emit_epilogue(source: Source, signature: Signature, checked: Sequence[CallIn
     for index in sorted(results.keys() - names.keys(), key=lambda index: _depth(signature, index)):
         names[index] = emit_result(source, index, results[index], names)
     for effect in signature.effects:
+        if isinstance(effect, Varies) and not BEFORE_2_13:
+            source.line(1, f"{source.bind('note_varying', note_varying)}({names[effect.index]}, {{*{effect.dims}}})")
         if isinstance(effect, GradMode):
             source.line(1, f"{source.bind('set_grad_enabled', torch._C._set_grad_enabled)}({effect.enabled})")
     source.line(1, f"return ({''.join(names[index] + ', ' for index in results)})")

@@ -16,6 +16,7 @@ from assay.compiler.ir.graph.roles import (
     OutputRole,
     Saved,
     Shared,
+    Shown,
     Size,
     Tangent,
     UserOutput,
@@ -68,6 +69,8 @@ def name_of(role: OutputRole) -> str:
             return f"size_{of}" if isinstance(role, Size) else f"saved_{of}"
         case Gradient(of):
             return f"grad_{of.index}"
+        case Shown(of):
+            return f"shown_{of.index}" if isinstance(of, UserOutput) else f"shown_input_{of.index}"
     raise AssertionError(role)
 
 

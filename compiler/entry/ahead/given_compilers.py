@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from torch._dynamo.utils import assert_no_fake_params_or_buffers
 
 from assay.compiler.assembly.compilers import Compilers
 from assay.compiler.codegen.call.border import bordered
+from assay.compiler.entry.ahead.calling_form import CallingForm
 from assay.compiler.entry.ahead.graph_compilers import GraphCompiler, make_boxed_func
 from assay.compiler.entry.ahead.graph_names import compiling, next_compile
 from assay.compiler.entry.ahead.inner_names import InnerNames
@@ -16,9 +17,9 @@ from assay.compiler.entry.ahead.joint_graph import name_placeholders
 from assay.compiler.entry.ahead.kept_writes import keep_writes
 from assay.compiler.entry.ahead.partition_functions import PartitionFn, split_by
 from assay.compiler.entry.ahead.tokens import hiding_tokens, unlifted, with_tokens
-from assay.compiler.ir.graph.materialize import set_returned
 from assay.compiler.ir.graph.roles import GraphCall, Program
 from assay.compiler.ir.graph.trace import with_text
+from assay.compiler.passes import AS_RECORDED
 from assay.compiler.torch_compat import Decompositions
 
 
@@ -37,34 +38,45 @@ class Given:
 
         Raises: OptionError, when the compile partitions, for a partition function that returns other graphs.
         """
-        compile_id, names = next_compile(), InnerNames()
+        made = _Compile(next_compile())
         return Compilers(
-            _builder(self.forward, names, compile_id, "forward"),
-            _builder(self.backward or self.forward, names, compile_id, "backward"),
-            _builder(self.inference or self.forward, names, compile_id, "inference"),
-            split_by(self.partition_fn, compile_id),
+            made.builder(self.forward, "forward"),
+            made.builder(self.backward or self.forward, "backward"),
+            made.builder(self.inference or self.forward, "inference"),
+            split_by(self.partition_fn, made.compile_id),
             self.decompositions if self.decompositions is not None else {},
             write=keep_writes if keeps_writes else None,
+            passes=AS_RECORDED,
         )
 
 
-def _builder(compiler: GraphCompiler, names: InnerNames, compile_id: int, half: str) -> Callable[[Program], GraphCall]:
-    """Builds graphs by a compiler of the caller's, who may ask for the name of the graph meanwhile.
+@dataclass(frozen=True, slots=True)
+class _Compile:
+    """What the graphs of one compile have in common: its number, and how they name and order what they share."""
 
-    Raises: AssertionError, when it builds, for a graph that reads a fake tensor, as one that its function closes over.
-    """
+    compile_id: int
+    names: InnerNames = field(default_factory=InnerNames)
+    form: CallingForm = field(default_factory=CallingForm)
 
-    def build_graph(program: Program) -> GraphCall:
-        program = with_tokens(program, names.tokens)
-        if half == "inference":
-            name_placeholders(program, [f"arg{index}_1" for index, _ in enumerate(program.placeholders)])
-        else:
-            program = names.numbered(program)
-        program = unlifted(program)
-        assert_no_fake_params_or_buffers(program.module)
-        set_returned(program.module, program.returned)  # a tuple, whose members may be of several types
-        with compiling(compile_id, half):
-            built = compiler(with_text(program.module), [node.meta.get("val") for node in program.placeholders])
-        return hiding_tokens(program, built if getattr(built, "_boxed_call", False) else make_boxed_func(built))
+    def builder(self, compiler: GraphCompiler, half: str) -> Callable[[Program], GraphCall]:
+        """Builds graphs by a compiler of the caller's, who may ask for the name of the graph meanwhile.
 
-    return bordered(build_graph, returns_given=True)
+        Raises: AssertionError, when it builds, for a graph that reads a fake tensor, as one that its function closes
+        over.
+        """
+
+        def build_graph(program: Program) -> GraphCall:
+            form = self.form.of(program)
+            given = with_tokens(form.program, self.names.tokens)
+            if half == "inference":
+                name_placeholders(given, [f"arg{index}_1" for index, _ in enumerate(given.placeholders)])
+            else:
+                given = self.names.numbered(given)
+            given = unlifted(given)
+            assert_no_fake_params_or_buffers(given.module)
+            with compiling(self.compile_id, half):
+                built = compiler(with_text(given.module), [node.meta.get("val") for node in given.placeholders])
+            boxed = built if getattr(built, "_boxed_call", False) else make_boxed_func(built)
+            return form.called(hiding_tokens(given, boxed))
+
+        return bordered(build_graph, returns_given=True)

@@ -1,5 +1,7 @@
 """Names of what graphs take: inner tensors of wrappers, and tokens, are numbered with the other inputs, as torch does.
 
+The memory that inputs share is numbered as one input.
+
 forward(primals_1_a, primals_1_b, primals_2)    ->    forward(primals_1, primals_2, primals_3)
 backward(primals_1_b, tangents_1_a, ...)        ->    backward(primals_2, tangents_1, ...)
 forward(token, primals_1)                       ->    forward(primals_1, primals_2)
@@ -14,7 +16,7 @@ from dataclasses import dataclass, field
 from torch import fx
 
 from assay.compiler.entry.ahead.tokens import TokenNames
-from assay.compiler.ir.graph.roles import Inner, Program, Saved, Tangent, Token
+from assay.compiler.ir.graph.roles import Inner, Program, Saved, Shared, Tangent, Token
 from assay.compiler.ir.graph.trace import module_of
 
 
@@ -26,8 +28,8 @@ class InnerNames:
     tokens: TokenNames = field(default_factory=TokenNames)
 
     def numbered(self, program: Program) -> Program:
-        """The program with its inputs numbered; as it is where none is of a wrapper, a token, or renamed by forward."""
-        is_odd = any(isinstance(role, Inner | Token) for role in program.signature.inputs)
+        """The program with its inputs numbered; as it is where each of them has its number already."""
+        is_odd = any(isinstance(role, Inner | Shared | Token) for role in program.signature.inputs)
         if not is_odd and not (program.is_backward and (self.of_forward or self.tokens.renamed)):
             return program
         graph, copies = fx.Graph(), dict[fx.Node, fx.Node]()

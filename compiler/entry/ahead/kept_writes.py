@@ -7,6 +7,7 @@ All other calls stay functional. Law: the program, run before and after, gives t
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 import torch
@@ -16,12 +17,16 @@ from assay.compiler.autograd.partition import viewed
 from assay.compiler.ir.graph.materialize import set_returned
 from assay.compiler.ir.graph.roles import (
     CallInput,
+    Input,
     Mutation,
+    OutputRole,
     Program,
     Restride,
     Saved,
     Shared,
+    Shown,
     Signature,
+    UserOutput,
     View,
     Written,
 )
@@ -38,21 +43,29 @@ def keep_writes(program: Program) -> Program:
     places = dict(zip(program.signature.inputs, program.placeholders, strict=True))
     if not kept:
         return program
-    for role, node in kept.items():
-        _add_write(program.module.graph, places[role.of], node)
-    left = {role: node for role, node in pairs.items() if role not in kept}
+    calls = {role.of: _add_write(program.module.graph, places[role.of], node) for role, node in kept.items()}
+    shown = {
+        index: calls.get(made.of) for index, made in enumerate(program.signature.results) if isinstance(made, Input)
+    }
+    left = {role: _shown(role, shown) or node for role, node in pairs.items() if role not in kept}
     set_returned(program.module, list(left.values()))
     effects = tuple(Written(role.of, role.writes - 1) for role in kept if not isinstance(role.of, Shared))
     signature = replace(program.signature, outputs=tuple(left), effects=(*program.signature.effects, *effects))
     return Program(program.module, signature)
 
 
-def _add_write(graph: fx.Graph, place: fx.Node, value: fx.Node) -> None:
+def _shown(role: OutputRole, calls: Mapping[int, fx.Node | None]) -> fx.Node | None:
+    """The write that gives a result: the input itself."""
+    return calls.get(role.of.index) if isinstance(role, Shown) and isinstance(role.of, UserOutput) else None
+
+
+def _add_write(graph: fx.Graph, place: fx.Node, value: fx.Node) -> fx.Node:
     """The last call of a graph: it writes a value over an input. It is of the line that computed the value."""
     output = next(iter(reversed(graph.nodes)))
     with graph.inserting_before(output):
         call = graph.create_node("call_function", aten.copy_.default, (place, value), {}, "copy_")
     call.meta = {**value.meta, "val": place.meta["val"]}
+    return call
 
 
 def _may_be_kept(program: Program, role: Mutation, value: fx.Node) -> bool:
@@ -70,9 +83,10 @@ def _may_be_kept(program: Program, role: Mutation, value: fx.Node) -> bool:
     if _is_looked_at_early(signature, role.of):
         return False
     places = dict(zip(program.placeholders, signature.inputs, strict=True))
-    read = {places.get(viewed(node)) for node in program.returned if isinstance(node, fx.Node)}
-    returned = zip(signature.outputs, program.returned, strict=True)
-    saved = {viewed(node) for one, node in returned if isinstance(one, Saved) and isinstance(node, fx.Node)}
+    returned = [(one, node) for one, node in zip(signature.outputs, program.returned, strict=True)
+                if isinstance(node, fx.Node) and not isinstance(one, Shown)]  # fmt: skip
+    read = {places.get(viewed(node)) for _, node in returned}
+    saved = {viewed(node) for one, node in returned if isinstance(one, Saved)}
     return role.of not in read and viewed(value).op != "placeholder" and viewed(value) not in saved
 
 

@@ -31,6 +31,7 @@ from assay.compiler.ir.graph.roles import (
     UserInput,
     UserOutput,
 )
+from assay.compiler.passes.eliminate_common_subexpressions import eliminate_common_subexpressions
 
 PartitionFn = Callable[..., tuple[fx.GraphModule, fx.GraphModule]]
 RECOMPUTABLE = ("inductor", "nvfuser")
@@ -75,7 +76,7 @@ def min_cut_rematerialization_partition(
     """
     if compiler not in RECOMPUTABLE:
         raise OptionError(f"assay: compiler is {compiler!r}; it takes one of {', '.join(RECOMPUTABLE)}")
-    return _modules(cheapest_split(_joint_program(joint_module, num_fwd_outputs)))
+    return _modules(_cheapest(_joint_program(joint_module, num_fwd_outputs)))
 
 
 def split_by(partition_fn: PartitionFn, compile_id: int) -> Callable[[Program], Split]:
@@ -83,7 +84,7 @@ def split_by(partition_fn: PartitionFn, compile_id: int) -> Callable[[Program], 
 
     Raises: OptionError, by the result, where the function returns graphs that are not the halves of the joint one.
     """
-    own = {default_partition: default_split, min_cut_rematerialization_partition: cheapest_split}
+    own = {default_partition: default_split, min_cut_rematerialization_partition: _cheapest}
     if partition_fn in own:
         return own[partition_fn]
 
@@ -92,6 +93,12 @@ def split_by(partition_fn: PartitionFn, compile_id: int) -> Callable[[Program], 
             return _split(joint, partition_fn)
 
     return run
+
+
+def _cheapest(joint: Program) -> Split:
+    """The cheapest cut, of a graph in which equal calls are one: forward's formulas are backward's too."""
+    eliminate_common_subexpressions(joint)
+    return cheapest_split(joint)
 
 
 def _modules(halves: Split) -> tuple[fx.GraphModule, fx.GraphModule]:

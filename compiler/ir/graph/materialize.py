@@ -29,6 +29,7 @@ from assay.compiler.ir.graph.roles import (
     Program,
     Result,
     Same,
+    Shown,
     Signature,
     Size,
     UserOutput,
@@ -51,7 +52,8 @@ def materialize(program: Program) -> Program:
     mutations.sort(key=lambda role: role.of.index)
     values.update({role.of: values[role] for role in mutations})
     for index, result in enumerate(signature.results):
-        values[UserOutput(index)] = _value(program, values, result)
+        shown = Shown(UserOutput(index))
+        values[UserOutput(index)] = values[shown] if shown in values else _value(program, values, result)
     results = [UserOutput(index) for index, _ in enumerate(signature.results)]
     gradients = [role for role in signature.outputs if isinstance(role, Gradient)]
     outputs: tuple[OutputRole, ...] = (*mutations, *results, *gradients)

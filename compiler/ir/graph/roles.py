@@ -4,12 +4,12 @@
     InputRole  := UserInput(index) | Parameter(index, name) | Buffer(index, name) | Shared(of, extent)
                 | Tangent(of) | Saved(of) | Token(effect) | Seed() | Inner(of, path)
     OutputRole := UserOutput(index) | Mutation(of, kind, writes) | Base(index) | Size(of) | Gradient(of, through)
-                | Saved(of) | Token(effect) | Inner(of, path)
+                | Saved(of) | Token(effect) | Inner(of, path) | Shown(of)
 
     Result     := the role that returns it | Same(index) | Input(of) | View(of, how, ...) | Constant(value)
     Effect     := Restride(of, how) | Detach(of) | Bump(of, by, less) | Written(of, by) | GradMode(enabled)
                 | Inference() | Layout(of, strides, offset) | Warned(message, category, filename, line)
-                | Begins(of, offset, divisor) | Freed() | Rebased(of)
+                | Begins(of, offset, divisor) | Freed() | Rebased(of) | Varies(index, dims)
 
 The calling convention, the write-back of mutations, the replay of aliases, the saved tensors and the gradients
 are all read off the signature; nothing counts offsets. The index of a call input is its position in the call.
@@ -134,6 +134,16 @@ class Size:
     """A symbolic integer that the replay of a view needs, by its node's name."""
 
     of: str
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """A result, or an input whose strides are changed, as the graph computes it.
+
+    It is there for whoever reads the graph: the call makes its results by their recipes, and drops this value.
+    """
+
+    of: UserOutput | CallInput
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,6 +287,15 @@ class Rebased:
 
 
 @dataclass(frozen=True, slots=True)
+class Varies:
+    """Result `index` has other sizes in other calls along these dimensions: Dynamo then takes them for symbols in the
+    next graph that is given it."""
+
+    index: int
+    dims: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Begins:
     """The call is for an input that begins so many elements behind its storage; with a `divisor`, for one that begins
     so many behind a multiple of that."""
@@ -292,11 +311,11 @@ class Begins:
 
 
 Effect: TypeAlias = (
-    Restride | Detach | Bump | Written | GradMode | Inference | Layout | Warned | Begins | Freed | Rebased
+    Restride | Detach | Bump | Written | GradMode | Inference | Layout | Warned | Begins | Freed | Rebased | Varies
 )
 CallInput: TypeAlias = UserInput | Parameter | Buffer
 InputRole: TypeAlias = CallInput | Shared | Tangent | Saved | Token | Seed | Inner
-OutputRole: TypeAlias = UserOutput | Mutation | Base | Size | Gradient | Saved | Token | Inner
+OutputRole: TypeAlias = UserOutput | Mutation | Base | Size | Gradient | Saved | Token | Inner | Shown
 Result: TypeAlias = UserOutput | Size | Same | Input | View | Constant
 
 
@@ -313,6 +332,11 @@ class Signature:
     results: tuple[Result, ...] = ()
     differentiable: frozenset[OutputRole] = frozenset()
     effects: tuple[Effect, ...] = ()
+
+    @property
+    def handed_on(self) -> tuple[OutputRole, ...]:
+        """The outputs that a forward gives to its call: not what it saves, nor what it only shows."""
+        return tuple(role for role in self.outputs if not isinstance(role, (Saved, Shown)))
 
 
 GraphCall = Callable[[list[object]], Sequence[object]]

@@ -35,7 +35,7 @@ DEVICES = ("cpu",)
 """A GPU's kernels are not asked: an index out of range would end the process, and a draw would move its generator."""
 OF_VALUES = (torch.ops.aten.repeat_interleave, torch.ops.aten.segment_reduce, torch.ops.aten._segment_reduce_backward)
 """Operators that take counts, whose sum is a size."""
-INTERNAL = ("native_", "_native", "mkldnn_", "cudnn_", "miopen_")
+INTERNAL = ("native_", "_native", "mkldnn_", "cudnn_", "miopen_", "lu_unpack")
 """Operators whose kernels trust their caller that sizes and indices agree: with others they leave their memory."""
 LIBRARIES = ("mkldnn_", "cudnn_", "miopen_")
 ORDINARY = (torch.float16, torch.bfloat16, torch.float32, torch.float64)

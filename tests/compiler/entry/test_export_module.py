@@ -290,3 +290,15 @@ def test_export_module_takes_a_tied_parameter_by_each_name(trace_joint: bool, is
     for tensor in set(state.values()):
         parts = [gradient for name, gradient in zip(names, gradients, strict=True) if state[name] is tensor]
         torch.testing.assert_close(sum(parts), tensor.grad)
+
+
+@pytest.mark.parametrize("name", ["writes", "writes_input", "dropout"])
+def test_export_module_is_printed_as_torchs(name: str) -> None:
+    """What each input and output is stands beside it."""
+    make, inputs = MODULES[name]
+    texts = []
+    for export in (aot_export_module, export_of_torch):
+        graph, _ = export(make(), inputs, trace_joint=False)
+        texts.append([line for line in graph.print_readable(False, expanded_def=True).splitlines() if "idx=" in line])
+        assert type(graph).__name__ == "<lambda>"
+    assert texts[0] == texts[1] != []

@@ -39,7 +39,7 @@ from assay.compiler.runtime.partial_backward import Part, PartialBackward
 
 
 def emit_backward_half(source: Source, forward: Program, backward: Program, needs: AmbientNeeds, roots: Roots) -> None:
-    visible = [role for role in forward.signature.outputs if not isinstance(role, Saved)]
+    visible = forward.signature.handed_on
     source.line(1, "@staticmethod")
     arguments = [*(f"tangent_{name_of(role)}" for role in visible), *["ticket"] * roots.is_anchored]
     source.line(1, f"def backward(ctx, {', '.join(arguments)}):")
@@ -158,7 +158,8 @@ def _is_plain(node: torch.fx.Node) -> bool:
 def _saved_within_reach(forward: Program) -> set[InputRole]:
     """What forward saves of its inputs and of the results that the call returns."""
     pairs = list(zip(forward.signature.outputs, forward.returned, strict=True))
-    returned = (node for role, node in pairs if not isinstance(role, Saved) and isinstance(node, torch.fx.Node))
+    handed_on = {*forward.signature.handed_on}
+    returned = (node for role, node in pairs if role in handed_on and isinstance(node, torch.fx.Node))
     known = {*forward.placeholders, *(part for node in returned for part in parts_of(node))}
     return {
         r for r, n in pairs if isinstance(r, Saved) and isinstance(n, torch.fx.Node) and (n in known or is_given(n))

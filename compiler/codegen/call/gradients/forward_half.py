@@ -24,9 +24,10 @@ from assay.compiler.ir.graph.roles import (
 )
 from assay.compiler.ir.graph.trace import UNCHECKED, is_view
 from assay.compiler.ir.graph.wrapper_nodes import parts_of
+from assay.compiler.ir.tensors.layout.strides import varying
 from assay.compiler.ir.tensors.wrappers import inner_tensor, is_wrapper
 from assay.compiler.ir.typed_nodes import node_argument
-from assay.compiler.runtime.call import copy_as_it_lies, hooks_now, without_history
+from assay.compiler.runtime.call import copy_as_it_lies, hooks_now, note_varying, without_history
 from assay.compiler.runtime.expected_wrappers import form_of
 from assay.compiler.runtime.higher_order import Roots, new_anchor
 from assay.compiler.torch_compat import BEFORE_2_13
@@ -34,7 +35,7 @@ from assay.compiler.torch_compat import BEFORE_2_13
 
 def emit_forward_half(source: Source, forward: Program, backward: Program, needs: AmbientNeeds, roots: Roots) -> None:
     signature = forward.signature
-    visible = [role for role in signature.outputs if not isinstance(role, Saved)]
+    visible = signature.handed_on
     fixed = [name_of(r) for r in visible if r not in signature.differentiable and not isinstance(r, Size)]
     source.line(1, "@staticmethod")
     checked = saved_as_written(forward)
@@ -59,6 +60,7 @@ def emit_forward_half(source: Source, forward: Program, backward: Program, needs
     if anchor:
         are_leaves = " and ".join(f"args[{index}].is_leaf" for index in _behind(forward, roots))
         source.line(2, f"anchor = None if {are_leaves} else {source.bind('new_anchor', new_anchor)}()")
+    _note_varying(source, forward)
     source.line(2, f"ctx.save_for_backward({', '.join([*kept, *anchor])})")
     if tensors and not needs.hooks_off:
         source.line(2, f"ctx.is_hooked = {source.bind('hooks_now', hooks_now)}(True) is not None")
@@ -76,6 +78,19 @@ def emit_forward_half(source: Source, forward: Program, backward: Program, needs
     if fixed:
         source.line(2, f"ctx.mark_non_differentiable({', '.join(fixed)})")
     source.line(2, f"return ({''.join(name_of(role) + ', ' for role in visible)}{''.join(anchor)})")
+
+
+def _note_varying(source: Source, forward: Program) -> None:
+    """Hooks on saved tensors are told of sizes that are symbols, as whoever is given results is."""
+    pairs = zip(forward.signature.outputs, forward.returned, strict=True)
+    saved = {
+        name_of(role): varying(node.meta["val"]) for role, node in pairs if isinstance(role, Saved) and is_tensor(node)
+    }
+    notes = [
+        f"{source.bind('note_varying', note_varying)}({name}, {{*{dims}}})" for name, dims in saved.items() if dims
+    ]
+    if notes and not BEFORE_2_13:
+        source.line(2, f"if {source.bind('hooks_now', hooks_now)}(True) is not None: {'; '.join(notes)}")
 
 
 def _shape_text(source: Source, role: OutputRole, node: torch.fx.Node) -> str:
@@ -191,7 +206,8 @@ def saved_noted(forward: Program) -> list[int]:
     """
     pairs = list(zip(forward.signature.outputs, forward.returned, strict=True))
     copied = _saved_and_written(forward)
-    visible = {node for role, node in pairs if not isinstance(role, Saved)}
+    handed_on = {*forward.signature.handed_on}
+    visible = {node for role, node in pairs if role in handed_on}
     saved = [(name_of(role), node) for role, node in pairs if isinstance(role, Saved) and is_tensor(node)]
     return [
         index

@@ -44,6 +44,11 @@ def extent(sizes: Sequence[Number], strides: Sequence[Number]) -> Number:
     return sum((size - 1) * step for size, step in zip(sizes, strides, strict=True)) + 1
 
 
+def varying(value: torch.Tensor) -> tuple[int, ...]:
+    """The dimensions whose sizes are symbols."""
+    return tuple(dim for dim, size in enumerate(value.shape) if isinstance(size, torch.SymInt))
+
+
 def has_symbols(value: object) -> bool:
     """Whether a size, a stride or the offset of a tensor is a symbol."""
     if not isinstance(value, torch.Tensor):

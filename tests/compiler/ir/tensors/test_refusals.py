@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from assay.compiler.entry.aot import aot_function, nop
 from assay.compiler.entry.dynamo import assay
 from assay.compiler.ir.tensors import refusals
 from assay.compiler.ir.tensors.refusals import refuse_call
@@ -229,3 +230,16 @@ def test_the_least_integer_as_a_factor(function: Callable[..., Tensor]) -> None:
     x = torch.arange(3, dtype=torch.float64)
     compiled = torch.compile(function, backend="assay")
     assert torch.equal(compiled(x, x, alpha=-(1 << 63)), function(x, x, alpha=-(1 << 63)))
+
+
+def test_unpacking_is_not_asked_with_fewer_pivots_than_rows() -> None:
+    """The kernel reads past the end of them, which ended the process where sizes were computed."""
+
+    def f(x: torch.Tensor) -> torch.Tensor:
+        factors, pivots = torch.linalg.lu_factor(x)
+        return torch.cat([part.sum().view(1) for part in torch.lu_unpack(factors, pivots)])
+
+    compiled = aot_function(f, nop, dynamic=True)
+    for rows, columns in ((5, 5), (6, 5), (5, 6)):
+        x = torch.eye(rows, columns) + 0.1
+        torch.testing.assert_close(compiled(x), f(x))

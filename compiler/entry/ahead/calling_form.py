@@ -1,0 +1,224 @@
+"""The form in which graphs are handed to a caller's compilers: torch's own.
+
+forward    (primals...)              ->  (written inputs..., results..., bases of results..., saved values...)
+backward   (saved..., tangents...)   ->  (a gradient, or None, for each primal)
+
+Results stand in the order in which the program returns them. An input that autograd sees written is copied first.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import fx
+
+from assay.compiler.ir.graph.materialize import set_returned
+from assay.compiler.ir.graph.roles import (
+    Base,
+    CallInput,
+    Gradient,
+    GraphCall,
+    InputRole,
+    Mutation,
+    OutputRole,
+    Program,
+    Shared,
+    Shown,
+    Signature,
+    Size,
+    UserOutput,
+    View,
+)
+from assay.compiler.ir.graph.trace import eliminate_dead_nodes, module_of
+from assay.compiler.ir.tensors.layout.strides import has_symbols
+from assay.compiler.runtime.bases_of_views import BaseOfViews, Lying
+
+aten = torch.ops.aten
+LAST = 1 << 60
+"""Behind every index."""
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """A graph in torch's form.
+
+    `places` are where its outputs stand for whoever calls it; `left_out` are those that are made of the views of them
+    at these places.
+    """
+
+    program: Program
+    places: tuple[int, ...]
+    left_out: Mapping[int, tuple[BaseOfViews, tuple[int, ...]]] = field(default_factory=dict)
+
+    def called(self, run: Callable[[list[object]], Sequence[object]]) -> GraphCall:
+        """A compiled graph of this form, which returns the outputs as the program's signature has them."""
+        places, left_out = self.places, self.left_out
+        if places == tuple(range(len(self.program.returned))) and not left_out:
+            return run
+
+        def picked(args: list[object]) -> Sequence[object]:
+            outputs: Sequence[Any] = run(args)
+            made = {place: base.made([outputs[view] for view in views]) for place, (base, views) in left_out.items()}
+            return [made[index] if index in made else outputs[place] for index, place in enumerate(places)]
+
+        return picked
+
+
+@dataclass(frozen=True, slots=True)
+class CallingForm:
+    """The forms of one compile's graphs. What forwards take is noted, as backwards have a place for each of it."""
+
+    primals: list[tuple[InputRole, ...]] = field(default_factory=list)
+
+    def of(self, program: Program) -> Form:
+        """A copy of a program in torch's form; its outputs as they are where they are no results of the call's."""
+        signature = program.signature
+        copied = _copied(program)
+        if signature.outputs and all(isinstance(role, Gradient) for role in signature.outputs):
+            return self._backward(copied)
+        if not signature.results:
+            return _as_they_are(copied)
+        self.primals.append(signature.inputs)
+        left_out = dict(_left_out(copied))
+        order = sorted(set(range(len(signature.outputs))) - left_out.keys(), key=lambda place: _rank(signature, place))
+        values, places = copied.returned, {place: index for index, place in enumerate(order)}
+        set_returned(copied.module, [values[place] for place in order])
+        eliminate_dead_nodes(copied.module.graph)
+        made = {place: (base, tuple(map(places.__getitem__, views))) for place, (base, views) in left_out.items()}
+        return Form(copied, tuple(places.get(place, 0) for place in range(len(values))), made)
+
+    def _backward(self, program: Program) -> Form:
+        """With None in the place of each primal that gets no gradient."""
+        found: dict[InputRole, fx.Node | int | None] = dict(_gradients(program))
+        known = (primals for primals in reversed(self.primals) if found.keys() <= {*primals})
+        primals = next(known, None)
+        if primals is None:
+            return _as_they_are(program)
+        set_returned(program.module, [found.get(role) for role in primals])
+        return Form(program, tuple(primals.index(role) for role in found))
+
+
+def _gradients(program: Program) -> Iterator[tuple[CallInput | Shared, fx.Node | int | None]]:
+    for role, node in zip(program.signature.outputs, program.returned, strict=True):
+        assert isinstance(role, Gradient)
+        yield role.of, node
+
+
+def _as_they_are(program: Program) -> Form:
+    set_returned(program.module, program.returned)  # a tuple, whose members may be of several types
+    return Form(program, tuple(range(len(program.returned))))
+
+
+def _copied(program: Program) -> Program:
+    """A copy of the program, in which a forward computes with copies of what it writes. What it saves are the inputs.
+
+    An input whose strides alone are changed stands for itself, as a view.
+    """
+    graph, values = fx.Graph(), dict[fx.Node, fx.Node]()
+    fresh = dict(_fresh(program))
+    makes = Counter(_name_of(target) for target in fresh.values())
+    for node in program.placeholders:
+        values[node] = graph.node_copy(node)
+    inputs = dict(values)
+    for index, (place, target) in enumerate(fresh.items()):
+        number = sum(other is target for other in [*fresh.values()][:index])
+        values[place] = _made(graph, target, values[place], f"_{number}" if number else "")
+    for node in program.module.graph.nodes:
+        if node.op not in ("placeholder", "output"):
+            values[node] = graph.create_node(node.op, node.target, *_arguments(node, values), _moved(node.name, makes))
+            values[node].meta = dict(node.meta)
+    returned = [(inputs.get(one) or values[one]) if isinstance(one, fx.Node) else one for one in program.returned]
+    graph.output(returned)
+    return Program(module_of(program.module, graph), program.signature)
+
+
+def _arguments(node: fx.Node, values: dict[fx.Node, fx.Node]) -> tuple[Any, Any]:
+    return fx.map_arg((node.args, node.kwargs), values.__getitem__)
+
+
+def _fresh(program: Program) -> Iterator[tuple[fx.Node, torch._ops.OpOverload]]:
+    """The inputs of a forward that it changes, each with the call that makes something of its own of it."""
+    signature = program.signature
+    if not signature.differentiable or not signature.results:
+        return
+    written = {role.of for role in signature.outputs if isinstance(role, Mutation)}
+    seen = {role.of for role in signature.outputs if isinstance(role, Mutation) and role in signature.differentiable}
+    changed = {role.of for role in signature.outputs if isinstance(role, Shown)} - written
+    for role, place in zip(signature.inputs, program.placeholders, strict=True):
+        if role in seen:
+            yield place, aten.clone.default
+        elif role in changed:
+            yield place, aten.view.default
+
+
+def _made(graph: fx.Graph, target: torch._ops.OpOverload, place: fx.Node, number: str) -> fx.Node:
+    shape = [list(place.meta["val"].shape)] if target is aten.view.default else []
+    made = graph.create_node("call_function", target, (place, *shape), {}, _name_of(target) + number)
+    made.meta = dict(place.meta)
+    return made
+
+
+def _name_of(target: torch._ops.OpOverload) -> str:
+    return str(target._opname)
+
+
+def _moved(name: str, makes: Mapping[str, int]) -> str:
+    """The name of a node behind those that are made of inputs: its number grows by how many have its name."""
+    stem, _, number = name.rpartition("_")
+    if makes.get(name):
+        return f"{name}_{makes[name]}"
+    return f"{stem}_{int(number) + makes[stem]}" if number.isdecimal() and makes.get(stem) else name
+
+
+def _left_out(program: Program) -> Iterator[tuple[int, tuple[BaseOfViews, tuple[int, ...]]]]:
+    """The bases that torch has no output for, each with the places of its views: those that no gradient leads to, and
+    those of one view.
+    """
+    signature, returned = program.signature, program.returned
+    places = {role: place for place, role in enumerate(signature.outputs)}
+    views: dict[object, list[int]] = {}
+    for index, made in enumerate(signature.results):
+        if isinstance(made, View) and Shown(UserOutput(index)) in places:
+            views.setdefault(made.of, []).append(places[Shown(UserOutput(index))])
+    for role, place in places.items():
+        found = views.get(role, [])
+        if not isinstance(role, Base) or not found or (role in signature.differentiable and len(found) > 1):
+            continue
+        values = [one.meta["val"] for one in (returned[place], *(returned[view] for view in found))]  # type: ignore[union-attr]
+        if _are_of_one_kind(values):
+            yield place, (BaseOfViews(Lying.of(values[0]), tuple(map(Lying.of, values[1:]))), tuple(found))
+
+
+def _are_of_one_kind(values: Sequence[torch.Tensor]) -> bool:
+    """Whether tensors of known sizes lie in one memory as numbers of one kind."""
+    kinds = {(value.dtype, value.is_conj(), value.is_neg(), value.untyped_storage()._cdata) for value in values}
+    return len(kinds) == 1 and not any(map(has_symbols, values))
+
+
+def _rank(signature: Signature, place: int) -> tuple[int, int, int]:
+    """Where torch has an output, as a sort key."""
+    role = signature.outputs[place]
+    if isinstance(role, Mutation):
+        return 0, role.of.index, place
+    if isinstance(role, Shown) and not isinstance(role.of, UserOutput):
+        return 2 if _is_shared(signature, role.of) else 0, role.of.index, place
+    index = _result_of(signature, role)
+    return (1, index, place) if index is not None else (3, LAST, place)
+
+
+def _is_shared(signature: Signature, of: CallInput) -> bool:
+    """Whether an input lies in memory that others share, and is so a view of what the graph is given."""
+    return any(isinstance(role, Shared) and of in role.of for role in signature.inputs)
+
+
+def _result_of(signature: Signature, role: OutputRole) -> int | None:
+    """The place among the call's results of an output that is one."""
+    if isinstance(role, UserOutput):
+        return role.index
+    if isinstance(role, Shown):
+        return role.of.index
+    return signature.results.index(role) if isinstance(role, Size) and role in signature.results else None
