@@ -144,7 +144,8 @@ def test_a_backward_that_reads_its_data_runs_in_eager_and_that_is_said(caplog: p
 def _negated_without_a_fake(declares: bool) -> Callable[[torch.Tensor], torch.Tensor]:
     """An operator that fake tensors cannot run: declared by its schema, or made by `custom_op`."""
     if not declares:
-        return torch.library.custom_op("assay_tests::negated", lambda x: -x, mutates_args=(), schema="(Tensor x) -> Tensor")
+        name, schema = "assay_tests::negated", "(Tensor x) -> Tensor"
+        return torch.library.custom_op(name, torch.neg, mutates_args=(), schema=schema)
     torch.library.define("assay_tests::negated_too", "(Tensor x) -> Tensor")
     torch.library.impl("assay_tests::negated_too", "CPU", lambda x: -x)
     negated: Callable[[torch.Tensor], torch.Tensor] = torch.ops.assay_tests.negated_too
