@@ -13,7 +13,11 @@ from typing import cast
 
 import torch
 from torch import fx
-from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException
+from torch._subclasses.fake_tensor import (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+    UnsupportedOperatorException,
+)
 from torch.autograd.graph import Node
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 from torch.utils import _pytree as pytree
@@ -34,6 +38,8 @@ from assay.compiler.torch_compat import holders_of
 
 ONLY_DATA_TELLS = (DataDependentOutputException, DynamicOutputShapeException, GuardOnDataDependentSymNode)
 """What torch raises for a formula that asks for numbers which a run alone would tell."""
+NO_FAKE = "There was no fake impl registered"
+"""A part of what `torch.library.custom_op` raises on fake tensors."""
 
 
 def differentiate(captured: Captured) -> Program:
@@ -186,9 +192,13 @@ def _gradients(
         raise Unsupported(f"its backward is none that is compiled: {error}") from error
     except ONLY_DATA_TELLS as error:
         raise Unsupported(f"its backward reads its data, which only a run would tell: {error}") from error
+    except UnsupportedOperatorException as error:
+        raise Unsupported(f"its backward calls {error}, which does not run on tensors without data") from error
     except ZeroDivisionError as error:  # of Python's numbers: of C++'s own, which eager divides, it is infinite
         raise Unsupported("its backward divides by a size that is 0 at these numbers") from error
     except (RuntimeError, ValueError) as error:  # fake tensors refuse a view with a ValueError
+        if NO_FAKE in str(error):
+            raise Unsupported("its backward calls a custom operator that has no fake implementation") from error
         said = f"its backward fails, as eager's will when it is asked for: {error}"
         raise Unexpected(said, in_backward=True) from error
     pairs = [(role, grad) for role, grad in zip(leaves, grads, strict=True) if grad is not None]

@@ -16,6 +16,7 @@ Names that the namespace must hold: `kernel_*`, and the constants of the schedul
 
 from __future__ import annotations
 
+import builtins
 import hashlib
 import linecache
 import math
@@ -44,7 +45,8 @@ from assay.compiler.ir.loops.kernel import (
     Step,
 )
 
-HEADER = """import math
+HEADER = """import builtins
+import math
 import operator
 
 import torch
@@ -152,7 +154,7 @@ def tuple_text(parts: Iterator[str] | list[str]) -> str:
 
 
 def target_text(target: Any) -> str | None:
-    """Where an operator is found: `torch.ops.aten.mm.default`, `operator.mul`; None where it has no name."""
+    """Where a function is found: `torch.ops.aten.mm.default`, `operator.mul`, `builtins.round`; None without a name."""
     if isinstance(target, torch._ops.OpOverload):
         namespace, name = target._schema.name.split("::")
         return f"torch.ops.{namespace}.{name}.{target._overloadname}"
@@ -160,7 +162,7 @@ def target_text(target: Any) -> str | None:
         known = getattr(torch.ops.higher_order, target.__name__, None) is target
         return f"torch.ops.higher_order.{target.__name__}" if known else None
     name = getattr(target, "__name__", "")
-    for module in (operator, math, torch):
+    for module in (operator, math, builtins, torch):
         if getattr(module, name, None) is target:
             return f"{module.__name__}.{name}"
     return None

@@ -57,7 +57,9 @@ def expanded(x: torch.Tensor, size: Sequence[int], *, implicit: bool = False) ->
     """`expand` with eager's strides along new dimensions of size 1, where a fake tensor says others: one in front of a
     dimension that is expanded has the stride 0. What is computed of it follows them."""
     added = len(size) - x.dim()
-    if 1 not in size[: max(added, 0)] or not x.dim() or not all(type(n) is int for n in (*size, *x.shape, *x.stride())):
+    if not all(type(n) is int for n in (*size, *x.shape, *x.stride())):  # first: nobody knows whether a symbol is 1
+        return NotImplemented
+    if not x.dim() or 1 not in size[: max(added, 0)]:
         return NotImplemented
     new, own = size[:added], x.shape[0]
     inner, step = (own, x.stride(0)) if size[added] in (-1, own) else (size[added], 0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -138,6 +139,36 @@ def test_a_backward_that_reads_its_data_runs_in_eager_and_that_is_said(caplog: p
     torch.testing.assert_close(x.grad, 2 * (2 * x).cos())
     assert (journal.totals()["eager_graphs"], journal.totals()["cuts"]) == (0, 1)
     assert "its backward reads its data" in caplog.text
+
+
+def _negated_without_a_fake(declares: bool) -> Callable[[torch.Tensor], torch.Tensor]:
+    """An operator that fake tensors cannot run: declared by its schema, or made by `custom_op`."""
+    if not declares:
+        name, schema = "assay_tests::negated", "(Tensor x) -> Tensor"
+        return torch.library.custom_op(name, torch.neg, mutates_args=(), schema=schema)
+    torch.library.define("assay_tests::negated_too", "(Tensor x) -> Tensor")
+    torch.library.impl("assay_tests::negated_too", "CPU", lambda x: -x)
+    negated: Callable[[torch.Tensor], torch.Tensor] = torch.ops.assay_tests.negated_too
+    return negated
+
+
+@pytest.mark.parametrize("declares", [False, True])
+def test_a_backward_by_an_operator_without_a_fake_is_not_said_to_fail(
+    declares: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    negated = _negated_without_a_fake(declares)
+    name = f"assay_tests::mirrored_{declares}"
+    mirrored = torch.library.custom_op(name, lambda x: x * -1, mutates_args=(), schema="(Tensor x) -> Tensor")
+    mirrored.register_fake(torch.empty_like)
+    mirrored.register_autograd(lambda context, tangent: negated(tangent))
+    torch._dynamo.reset()
+    journal.reset()
+    x = torch.randn(3, requires_grad=True)
+    with caplog.at_level(logging.WARNING, logger="assay"):
+        torch.compile(lambda x: mirrored(x).sin().sum(), backend="assay")(x).backward()
+    torch.testing.assert_close(x.grad, -(-x).cos())
+    assert (journal.totals()["eager_graphs"], journal.totals()["cuts"]) == (0, 1)
+    assert "its backward calls" in caplog.text and "as eager's will" not in caplog.text
 
 
 def test_a_backward_that_is_not_taken_is_not_said_to_fail_in_eager(caplog: pytest.LogCaptureFixture) -> None:
