@@ -98,12 +98,18 @@ def triage(name: str, url: str | None, base: str | None, locate_s: float, replay
 
 def runs_of(store: Any, name: str, base: str | None) -> tuple[Any, Any]:
     """The run and its base. Raises: click.UsageError for one that the store does not have."""
+    run = run_of(store, name)
+    if base is not None:
+        return run, run_of(store, base)
+    return run, needed("assay.harness.remember.verdict_on_run").base_of(store, run)
+
+
+def run_of(store: Any, name: str) -> Any:
+    """A run of the store. Raises: click.UsageError for one that it does not have."""
     try:
-        run = store.run(name)
-        found = needed("assay.harness.remember.verdict_on_run").base_of(store, run) if base is None else store.run(base)
+        return store.run(name)
     except needed("assay.harness.remember.store").StoreError as error:
         raise click.UsageError(str(error)) from error
-    return run, found
 
 
 def lines_of(verdict: Any) -> list[Text]:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from assay.harness import outcome
 from assay.harness.outcome import Difference, Result
 
 
-def results_of(document: dict[str, Any]) -> Iterator[Result]:
+def results_of(document: Mapping[str, Any]) -> Iterator[Result]:
     """The rows of a report that are of a case: those of a run, or the failures of a hunt."""
     for failure in document.get("failures", ()):
         if isinstance(failure, dict) and "result" in failure:

@@ -100,6 +100,11 @@ def hashed(value: Any) -> str:
     return hashlib.sha256(json.dumps(value, sort_keys=True, default=str).encode()).hexdigest()
 
 
+def surroundings_of(environment: Mapping[str, Any]) -> str:
+    """The hash of what a result may depend on beside the commit."""
+    return hashed({name: environment.get(name) for name in SURROUNDINGS})
+
+
 @dataclass(frozen=True, slots=True)
 class Store:
     """An open store; a context manager."""
@@ -156,7 +161,7 @@ class Store:
 
     def begin(self, environment: Mapping[str, Any], request: Mapping[str, Any]) -> Run:
         """A new run."""
-        around = hashed({name: environment.get(name) for name in SURROUNDINGS})
+        around = surroundings_of(environment)
         made = Run(uuid.uuid4().hex, now(), None, environment.get("commit"), around, dict(environment), dict(request))
         with self._writing() as connection:
             connection.execute(schema.runs.insert().values(**dataclasses.asdict(made)))
@@ -164,7 +169,7 @@ class Store:
 
     def resumed(self, environment: Mapping[str, Any], request: Mapping[str, Any]) -> Run | None:
         """The last run of the same commit, surroundings and request, if it has not ended."""
-        around = hashed({name: environment.get(name) for name in SURROUNDINGS})
+        around = surroundings_of(environment)
         alike = [
             run for run in self.runs()
             if run.surroundings == around and run.commit == environment.get("commit") and run.request == dict(request)
