@@ -16,10 +16,8 @@ from rich.text import Text
 
 from assay.harness.judge import ledger
 from assay.harness.option_groups import group
-from assay.harness.remember.reports import results_of
 from assay.harness.report import documents as report
 from assay.harness.report import progress
-from assay.harness.report.documents import Row
 
 NEEDED = {"sqlalchemy": "SQLAlchemy", "alembic": "Alembic", "plotly": "Plotly", "distributed": "Dask's distributed"}
 """Packages that not every installation has, by what to call them."""
@@ -124,7 +122,7 @@ def lines_of(verdict: Any) -> list[Text]:
             f"{len(cause.rows):>4}  {cause.cluster.name}"
         )
         lines.append(line + Text(f"  [{counted}; {seen}; {cause.cluster.signature[:8]}]", style="dim"))
-        if cause.state == "new":
+        if cause.state == "new" and not cause.rows[0].is_drawn:
             case, mode, backend = (shlex.quote(part) for part in cause.rows[0].key)
             lines.append(Text(f"          assay repro {case} --mode {mode} --backend {backend}", style="dim"))
     lines += [Text(f"flaky    {' '.join(key)}", style="yellow") for key in verdict.flaky]
@@ -160,13 +158,13 @@ def record(reports: tuple[Path, ...], url: str | None) -> None:
     store, today, known = opened(url), datetime.date.today(), ledger.read()
     documents = [json.loads(path.read_text()) for path in reports]
     run = store.begin(documents[0]["environment"], {"reports": [path.name for path in reports]})
-    count = 0
-    for document in documents:
-        for result in results_of(document):
-            store.add(run, Row(result, ledger.judge(result, known, today)))
-            count += 1
+    reports_of = needed("assay.harness.remember.reports")
+    found = [each for document in documents for each in reports_of.reported(document)]
+    for each in found:
+        store.add(run, each.judged(known, today))
+    reports_of.keep_programs(store, run, found)
     store.end(run)
-    click.echo(f"run {run.id[:8]}: {count} rows")
+    click.echo(f"run {run.id[:8]}: {len(found)} rows")
 
 
 @click.command()

@@ -22,10 +22,9 @@ from assay.harness.night.done import Done, continued, held
 from assay.harness.night.parts import GRACE_S, Part, Place, Ran, forget, parts, read_report, run_part
 from assay.harness.night.step_profiles import keep_profiles
 from assay.harness.remember.causes import case_of, locate_within
-from assay.harness.remember.reports import results_of
+from assay.harness.remember.reports import keep_programs, reported
 from assay.harness.remember.store import Run, Store
 from assay.harness.remember.verdict_on_run import NEW, Verdict, base_of, judge_run
-from assay.harness.report.documents import Row
 from assay.harness.report.environment import environment
 from assay.harness.site.publish import publish
 from assay.harness.track.measure import measured
@@ -79,6 +78,7 @@ class Night:
         """Under twenty lines: the sentence, the parts, what is new, what got slower, where the page is."""
         lines = [self.verdict.sentence(), *(f"  {each.line()}" for each in self.ran)]
         lines += [f"  new: {cause.cluster.name} ({len(cause.rows)} rows)" for cause in self.verdict.of(NEW)]
+        lines += [f"  stale: the ledger excuses {each.case} {each.field}" for each in self.verdict.stale]
         lines += [f"  slower: {each.sentence()}" for each in self.regressions]
         kept = lines[: MOST_LINES - 2]
         more = [f"  and {len(lines) - len(kept)} more lines on the page"] if len(lines) > len(kept) else []
@@ -156,9 +156,10 @@ def _shares(wanted: Sequence[Part]) -> float:
 
 def _keep(store: Store, run: Run, document: Mapping[str, Any] | None) -> None:
     """Keeps the rows of a part's report, if there is one."""
-    known, today = ledger.read(), datetime.date.today()
-    for result in results_of(document or {}):
-        store.add(run, Row(result, ledger.judge(result, known, today)))
+    known, today, found = ledger.read(), datetime.date.today(), list(reported(document or {}))
+    for each in found:
+        store.add(run, each.judged(known, today))
+    keep_programs(store, run, found)
 
 
 def _keep_states(store: Store, run: Run) -> None:

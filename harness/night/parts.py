@@ -12,7 +12,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -50,13 +50,21 @@ class Ran:
         return bool(self.document and self.document.get("interrupted"))
 
     def line(self) -> str:
-        """`zoo        40 rows in 180 s, cut short`"""
+        """`zoo        40 rows in 180 s, cut short: its time was up`"""
         if self.document is None:
             return f"{self.part.name:<12}wrote no report (exit status {self.status})"
-        rows = len(self.document.get("results", self.document.get("rows", ())))
-        count = next((self.document[name] for name in ("programs", "samples") if name in self.document), rows)
         cut = ", cut short: its time was up" if self.is_cut else ""
-        return f"{self.part.name:<12}{count} rows in {self.seconds:.0f} s{cut}"
+        return f"{self.part.name:<12}{counted(self.document)} in {self.seconds:.0f} s{cut}"
+
+
+def counted(document: Mapping[str, Any]) -> str:
+    """What a report is of, and how many: `40 rows`."""
+    if "machine" in document:
+        return f"{sum(plan['runs'] for plan in document['machine'])} runs"
+    if "kinds" in document:
+        return f"{len(document['results'])} faults"
+    counts = [f"{document[name]} {name}" for name in ("programs", "samples") if name in document]
+    return counts[0] if counts else f"{len(document.get('results', ()))} rows"
 
 
 def parts(backends: Sequence[str], seed: int) -> tuple[Part, ...]:

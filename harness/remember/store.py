@@ -42,6 +42,8 @@ LOCK_S = 60
 """How long a writer of SQLite waits for another one."""
 SURROUNDINGS = ("python", "torch", "triton", "numpy", "compiler", "cpu", "cores", "device", "gpu", "cuda")
 """What a result may depend on beside the commit. With all of it equal, two results of a case are one or it is flaky."""
+DRAWN = ("programs.", "machine.")
+"""How the names of cases begin that were drawn at random."""
 MIGRATING = 4_715_926
 """The number of the lock under which PostgreSQL migrates, so that two processes do not at once."""
 
@@ -77,6 +79,11 @@ class Kept:
     @property
     def key(self) -> tuple[str, str, str]:
         return self.result.case, self.result.mode, self.result.backend
+
+    @property
+    def is_drawn(self) -> bool:
+        """Whether its program was drawn at random: no suite has a case of its name."""
+        return self.result.case.startswith(DRAWN)
 
 
 @dataclass(frozen=True, slots=True)

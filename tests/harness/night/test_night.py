@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import subprocess
 import sys
 import time
@@ -15,13 +16,16 @@ pytest.importorskip("alembic", reason="the store needs the extra `nightly`")
 pytest.importorskip("plotly", reason="the figures need the extra `nightly`")
 
 from assay.harness.cli.night_commands import nightly
+from assay.harness.judge.ledger import Judgement
 from assay.harness.night import parts as night_parts
 from assay.harness.night.done import Done, FolderError, held
 from assay.harness.night.night import MOST_LINES, Night, Settings, run_night
 from assay.harness.night.parts import FIRST, Part, Place, Ran, arguments_of, parts, run_part
-from assay.harness.remember.reports import results_of
+from assay.harness.remember.causes import locate_within
+from assay.harness.remember.reports import Reported, keep_programs, reported
 from assay.harness.remember.store import Kept, Store
-from assay.harness.remember.verdict_on_run import judge_run
+from assay.harness.remember.verdict_on_run import NEW, judge_run
+from assay.harness.search.hunt_worker import AS_MUCH
 from tests.harness.night import killed
 from tests.harness.remember.rows import FACTS, row
 from tests.sources import ROOT
@@ -51,7 +55,7 @@ def test_a_part_whose_time_is_up_reports_what_it_has(tmp_path: Path, monkeypatch
     monkeypatch.setattr(night_parts, "ended", up_after_a_row)
     ran = run_part(killed.ONLY, 0.1, place)
     assert ran.status is not None and ran.line().endswith("s, cut short: its time was up")
-    assert ran.document is not None and len(ran.document["results"]) == 1
+    assert ran.document is not None and ran.line().startswith("zoo         1 rows in")
 
 
 def test_a_part_that_dies_is_said(tmp_path: Path) -> None:
@@ -142,5 +146,39 @@ def test_rows_are_taken_of_every_kind_of_report() -> None:
     machine = {"plan": {"backend": "b"}, "failures": {"values": {"differences": [difference], "script": "x = 1"}}}
     documents = [{"results": [{**result, "passes": False, "notes": []}]}, {"failures": [{"result": result}]},
                  {"machine": [machine]}, {"results": [{"name": "a fault of the self-test"}]}]  # fmt: skip
-    found = [[each.verdict for each in results_of(document)] for document in documents]
+    found = [[each.result.verdict for each in reported(document)] for document in documents]
     assert found == [["diverged"], ["diverged"], ["diverged"], []]
+
+
+def test_what_fails_with_dynamo_alone_is_not_new() -> None:
+    result = {"case": "programs.t_", "mode": "infer", "backend": "b", "verdict": "crash", "differences": []}
+    drawn = {"result": result, "passes": True, "notes": ["Dynamo alone fails in the same way"], "source": "x = 1"}
+    excused, failing = reported({"failures": [drawn | {"alone": AS_MUCH}, drawn | {"alone": "same"}]})
+    today = datetime.date.today()
+    assert excused.judged((), today).judgement == Judgement(True, ("Dynamo alone fails in the same way",))
+    assert not failing.judged((), today).judgement.passes and failing.program == "x = 1"
+
+
+DRAWN = """
+import torch
+
+
+def inputs():
+    return (torch.linspace(-2, 2, 8),)
+
+
+def program(x):
+    return {call}
+"""
+
+
+@pytest.mark.parametrize(("call", "failed"), [("torch.nn.functional.gelu(x)", 3), ("x.sin()", None)])
+def test_a_drawn_program_is_its_own_repro(tmp_path: Path, call: str, failed: int | None) -> None:
+    with Store.open(f"sqlite:///{tmp_path}/runs.sqlite") as store:
+        run = store.begin(FACTS, {})
+        found = Reported(row("programs.gelu", "diverged", "values", WRONG).result, (), DRAWN.format(call=call))
+        store.add(run, found.judged((), datetime.date.today()))
+        keep_programs(store, run, [found])
+        locate_within(store, run, 60.0)
+        (cause,) = judge_run(store, run, None).of(NEW)
+    assert cause.cluster.name.endswith("diverged values in gelu") and cause.cluster.body.get("failed") == failed
