@@ -66,7 +66,7 @@ EXTENT = group(
 def nightly(backends: tuple[str, ...], output: Path, url: str | None, extent: Extent) -> None:
     """Run a whole night within a time, and write its page: what broke, where, since when, and is it new.
 
-    Exit 0: nothing is new. Exit 1: something is, or a part wrote no report.
+    Exit 0: nothing is new. Exit 1: something is, an excuse is stale, a part wrote no report, or no row has ended.
     """
     night, done = needed("assay.harness.night.night"), needed("assay.harness.night.done")
     check_known(backends)

@@ -24,7 +24,7 @@ from assay.harness.night.step_profiles import keep_profiles
 from assay.harness.remember.causes import case_of, locate_within
 from assay.harness.remember.reports import keep_programs, reported
 from assay.harness.remember.store import Run, Store
-from assay.harness.remember.verdict_on_run import NEW, Verdict, base_of, judge_run
+from assay.harness.remember.verdict_on_run import NEW, Verdict, base_of, counted, judge_run
 from assay.harness.report.environment import environment
 from assay.harness.site.publish import publish
 from assay.harness.track.measure import measured
@@ -72,12 +72,14 @@ class Night:
 
     @property
     def passes(self) -> bool:
-        return self.verdict.passes and all(each.document is not None for each in self.ran)
+        """Whether nothing is new, every part has reported, and some row has ended at all."""
+        has_rows = bool(self.verdict.rows) or not self.ran
+        return self.verdict.passes and has_rows and all(each.document is not None for each in self.ran)
 
     def summary(self) -> list[str]:
         """Under twenty lines: the sentence, the parts, what is new, what got slower, where the page is."""
         lines = [self.verdict.sentence(), *(f"  {each.line()}" for each in self.ran)]
-        lines += [f"  new: {cause.cluster.name} ({len(cause.rows)} rows)" for cause in self.verdict.of(NEW)]
+        lines += [f"  new: {cause.cluster.name} ({counted(len(cause.rows), 'row')})" for cause in self.verdict.of(NEW)]
         lines += [f"  stale: the ledger excuses {each.case} {each.field}" for each in self.verdict.stale]
         lines += [f"  slower: {each.sentence()}" for each in self.regressions]
         kept = lines[: MOST_LINES - 2]

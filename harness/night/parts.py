@@ -17,6 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from assay.harness.remember.verdict_on_run import counted
+
 RUNS, FIRST, KEPT, UNITS = "{runs}", "{first}", "{kept}", "{units}"
 """Words that stand for what is known when a part begins: how many runs fit, the number of the first program, where rows
 are kept as they end, the file of batches that have ended."""
@@ -44,6 +46,8 @@ class Ran:
     seconds: float
     status: int | None
     document: dict[str, Any] | None
+    was_told: bool = False
+    """Whether it was told to end, as its time was up."""
 
     @property
     def is_cut(self) -> bool:
@@ -52,19 +56,20 @@ class Ran:
     def line(self) -> str:
         """`zoo        40 rows in 180 s, cut short: its time was up`"""
         if self.document is None:
-            return f"{self.part.name:<12}wrote no report (exit status {self.status})"
+            why = f"its time was up after {self.seconds:.0f} s" if self.was_told else f"exit status {self.status}"
+            return f"{self.part.name:<12}wrote no report ({why})"
         cut = ", cut short: its time was up" if self.is_cut else ""
-        return f"{self.part.name:<12}{counted(self.document)} in {self.seconds:.0f} s{cut}"
+        return f"{self.part.name:<12}{amount_of(self.document)} in {self.seconds:.0f} s{cut}"
 
 
-def counted(document: Mapping[str, Any]) -> str:
+def amount_of(document: Mapping[str, Any]) -> str:
     """What a report is of, and how many: `40 rows`."""
     if "machine" in document:
-        return f"{sum(plan['runs'] for plan in document['machine'])} runs"
+        return counted(sum(plan["runs"] for plan in document["machine"]), "run")
     if "kinds" in document:
-        return f"{len(document['results'])} faults"
-    counts = [f"{document[name]} {name}" for name in ("programs", "samples") if name in document]
-    return counts[0] if counts else f"{len(document.get('results', ()))} rows"
+        return counted(len(document["results"]), "fault")
+    amounts = [counted(document[f"{noun}s"], noun) for noun in ("program", "sample") if f"{noun}s" in document]
+    return amounts[0] if amounts else counted(len(document.get("results", ())), "row")
 
 
 def parts(backends: Sequence[str], seed: int) -> tuple[Part, ...]:
@@ -113,7 +118,8 @@ def run_part(part: Part, limit_s: float, place: Place) -> Ran:
     with place.log(part).open("a") as log:
         process = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True, pass_fds=place.locks)
         status = ended(process, limit_s)
-    return Ran(part, time.monotonic() - start, status, read_report(part, place))
+    seconds = time.monotonic() - start
+    return Ran(part, seconds, status, read_report(part, place), was_told=seconds > limit_s)
 
 
 def arguments_of(part: Part, limit_s: float, place: Place) -> list[str]:

@@ -79,7 +79,7 @@ def _message(detail: str) -> str:
     name, _, rest = detail.partition(": ")[2].partition(" at ")
     message = re.sub(r"^\S.*?:\d+: ", "", rest) if rest else detail
     message = message.rpartition(" got ")[2] if " got " in message else message
-    said = " ".join(f"{name}: {message}".partition(NODE)[0].split()).removeprefix(": ")
+    said = " ".join(f"{name}: {message}".partition(NODE)[0].split()).strip(": ")
     return textwrap.shorten(re.sub(r"0x[0-9a-f]+|\d+", "N", said), MOST_SAID, placeholder=" ...")
 
 

@@ -55,7 +55,7 @@ def test_a_part_whose_time_is_up_reports_what_it_has(tmp_path: Path, monkeypatch
     monkeypatch.setattr(night_parts, "ended", up_after_a_row)
     ran = run_part(killed.ONLY, 0.1, place)
     assert ran.status is not None and ran.line().endswith("s, cut short: its time was up")
-    assert ran.document is not None and ran.line().startswith("zoo         1 rows in")
+    assert ran.document is not None and ran.line().startswith("zoo         1 row in")
 
 
 def test_a_part_that_dies_is_said(tmp_path: Path) -> None:
@@ -70,7 +70,7 @@ def test_night_finds_the_cause_and_writes_the_page(tmp_path: Path, monkeypatch: 
     done = run_night(settings)
     assert not done.passes and done.verdict.differences == 1
     assert done.page.is_file() and done.seconds < 90
-    assert done.summary()[0].startswith("1 differences, 1 causes, 1 new")
+    assert done.summary()[0].startswith("1 difference, 1 cause, 1 new")
 
 
 def test_a_night_that_was_killed_loses_the_case_in_flight(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -126,6 +126,15 @@ def test_a_folder_is_one_nights_at_a_time(tmp_path: Path) -> None:
 def test_a_night_of_nothing_is_refused(tmp_path: Path, given: tuple[str, str], said: str) -> None:
     done = CliRunner().invoke(nightly, [*given, "--output", str(tmp_path)])
     assert done.exit_code == 2 and said in done.output
+
+
+def test_a_night_without_a_row_does_not_pass(tmp_path: Path) -> None:
+    with Store.open(f"sqlite:///{tmp_path}/runs.sqlite") as store:
+        verdict = judge_run(store, store.begin(FACTS, {}), None)
+    settings, (zoo, *_) = Settings(("mine",), 60.0, tmp_path, ""), parts(("mine",), 0)
+    told = Ran(zoo, 9.0, 1, None, was_told=True)
+    assert told.line() == "zoo         wrote no report (its time was up after 9 s)"
+    assert not Night(settings, verdict, (), tmp_path, 1.0, [Ran(zoo, 1.0, 0, {"results": []})]).passes
 
 
 def test_summary_has_under_twenty_lines(tmp_path: Path) -> None:
