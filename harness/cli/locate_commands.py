@@ -184,8 +184,9 @@ def bisect(
 ) -> None:  # fmt: skip
     """Find the graph, node, fusion or kernel with which CASE begins to differ, and two commands one step apart.
 
-    With --commits the first bad commit is found. Each revision runs CASE by its own `assay run`, as often as --repeats
-    says. One that cannot run it is skipped. Exit 0: the whole backend is as eager. Exit 1: a rung or a commit differs.
+    With --commits the first bad commit is found. Each revision runs CASE by its own `assay run`, or by this one where
+    the history is of a backend of yours, as often as --repeats says. One that cannot run it is skipped. Exit 0: the
+    whole backend is as eager. Exit 1: a rung or a commit differs.
     """
     if commit_range is not None:
         what = commits.Asked(name, mode or "train", backend, rest["repeats"])
@@ -215,7 +216,7 @@ def bisect_commits(what: commits.Asked, commit_range: str, slower: str | None, r
         revisions = history(repository, good, bad or "HEAD")
         with checkout(repository) as at:
             ends = (revisions[0], revisions[-1])
-            attempt = by_verdict(at, what) if slower is None else by_number(at, what, slower, ends)
+            attempt = by_verdict(at, what, click.echo) if slower is None else by_number(at, what, slower, ends)
             found = first_bad(revisions, attempt, click.echo)
     except HistoryError as error:
         raise click.UsageError(str(error)) from error
