@@ -293,13 +293,19 @@ def shrink(name: str, backend: str, mode: str | None, limit_s: float, **rest: An
         nothing(console, error)
     except NotShrunk as error:
         raise click.ClickException(f"{asked.case.name} is not made smaller: {error}") from error
-    also = "also" if least.on_backend else "not"
-    calls = f"{len(least.operators)} calls ({', '.join(least.operators)}), {least.numbers} numbers"
     console.print(Text(least.source), soft_wrap=True)
-    console.print(Text(f"{calls}; on {found.first.rung.name}, and {also} on {asked.backend}", style="bold"))
+    console.print(Text(size_of(least, found.first.rung.name, asked.backend), style="bold"), soft_wrap=True)
     if asked.json_path is not None:
         report.write_json(asked.json_path, as_data(found) | report.finite(dataclasses.asdict(least)))
     sys.exit(1)
+
+
+def size_of(least: Shrunk, rung: str, backend: str) -> str:
+    """`2 calls (sin, add), 1 number; on fused, and also on assay`"""
+    calls, numbers = len(least.operators), least.numbers
+    said = f"{calls} {'call' if calls == 1 else 'calls'} ({', '.join(least.operators)}), "
+    said += f"{numbers} {'number' if numbers == 1 else 'numbers'}; on {rung}"
+    return said if rung == backend else f"{said}, and {'also' if least.on_backend else 'not'} on {backend}"
 
 
 @click.command()

@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import ctypes
 import os
+import runpy
 import signal
 import sys
-
-from assay.harness.__main__ import main
 
 DEATH_OF_PARENT = 1
 """The number that Linux's `prctl` has for it (`PR_SET_PDEATHSIG`)."""
@@ -28,4 +27,4 @@ def end_with(parent: int) -> None:
 if __name__ == "__main__":
     end_with(int(sys.argv[1]))
     sys.argv[:] = ["assay", *sys.argv[2:]]
-    main()
+    runpy.run_module("assay", run_name="__main__")

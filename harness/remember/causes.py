@@ -81,7 +81,7 @@ def of_program(row: Kept, run: Run, program: str) -> Cluster:
     source, plain = (stored(program, f"{name}: {kind}", name, result.mode, kind) for name in (result.backend, ALONE))
     failures = 0 if verified(plain, 1) else verified(source)
     drawn = result.case.removeprefix("programs.")
-    body = {"kind": kind, "form": normal_form(program), "example": list(row.key)}
+    body: dict[str, object] = {"kind": kind, "form": normal_form(program), "example": list(row.key)}
     if failures:
         issue = ISSUE.format(bare=bare, kind=kind, drawn=drawn, failures=failures, times=TIMES, source=source)
         body |= {"repro": source, "issue": issue, "failed": failures, "runs": TIMES, "calls": len(drawn.split("+"))}
