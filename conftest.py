@@ -23,14 +23,17 @@ from typing import Any
 import pytest
 import torch
 from hypothesis import HealthCheck, settings
+from torch._dynamo import config as dynamo_config
 from torch._dynamo import list_backends, register_backend
+from torch._functorch import config as functorch_config
+from torch._inductor import config as inductor_config
 
 from assay.compiler.entry.dynamo import assay
 
 os.environ.setdefault("ASSAY_WARM", "0")
 os.environ.setdefault("ASSAY_MACHINE", "default")
 os.environ.setdefault("ASSAY_VERIFY", "1")
-torch._dynamo.config.fail_on_recompile_limit_hit = True
+dynamo_config.fail_on_recompile_limit_hit = True
 settings.register_profile("untimed", suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("untimed")  # how fast examples are drawn says how busy the machine is
 
@@ -135,6 +138,14 @@ AMBIENT = (
     torch.get_float32_matmul_precision,
     torch.is_anomaly_enabled,
 )
+SETTINGS = (dynamo_config, functorch_config, inductor_config)
+"""What torch's front end and its own compilers are set to."""
+
+
+def ambient() -> dict[str, object]:
+    """Each state that a test has to leave as it found it, by name."""
+    set_to = {f"{of.__name__}.{name}": value for of in SETTINGS for name, value in of.get_config_copy().items()}
+    return {read.__name__: read() for read in AMBIENT} | set_to
 
 
 def leave_autocast() -> None:
@@ -150,6 +161,6 @@ def leave_autocast() -> None:
 def ambient_state_is_left_alone() -> Iterator[None]:
     torch._dynamo.reset()
     leave_autocast()
-    before = {read.__name__: read() for read in AMBIENT}
+    before = ambient()
     yield
-    assert {read.__name__: read() for read in AMBIENT} == before, "the test changed the process for those after it"
+    assert ambient() == before, "the test changed the process for those after it"

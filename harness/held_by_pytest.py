@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import datetime
 import importlib
+import logging
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -56,9 +58,23 @@ class Holder:
         """The row of a function with its arguments, in training where anything requires gradients."""
         mode = "train" if _has_gradients(function, args, kwargs) else "infer"
         case = Case(name, lambda: (function, tuple(args), dict(kwargs)), (mode,), (), ("tiny",))
-        result = run_case(case, mode, self.backend, RunRequest(timed=False))
+        with without_traces():
+            result = run_case(case, mode, self.backend, RunRequest(timed=False))
         self.keep(result)
         return result
+
+
+@contextmanager
+def without_traces() -> Iterator[None]:
+    """What torch logs of each step of a compile is not handed to pytest, which shows it below a test that fails. Where
+    the user has asked torch to write it to a file, torch still does."""
+    log = logging.getLogger("torch.__trace")
+    before = list(log.handlers)
+    log.handlers[:] = [handler for handler in before if type(handler).__module__.startswith("torch.")]
+    try:
+        yield
+    finally:
+        log.handlers[:] = before
 
 
 def _has_gradients(function: Callable[..., Any], args: Any, kwargs: Any) -> bool:
@@ -69,6 +85,12 @@ def _has_gradients(function: Callable[..., Any], args: Any, kwargs: Any) -> bool
 
 
 def told(result: Result) -> str:
-    """What a failing test shows."""
-    lines = [f"{each.field} at {each.path}: {each.detail}" for each in result.differences[:SHOWN]]
-    return "\n".join([f"{result.backend}, {result.mode}: {result.verdict} {result.detail}".rstrip(), *lines])
+    """What a failing test shows: the first place of each field that differs, and at how many others it does."""
+    counts = Counter(each.field for each in result.differences)
+    first = {each.field: each for each in reversed(result.differences)}
+    lines = [f"{each.field} at {each.path}: {each.detail}{_more(counts[name] - 1)}" for name, each in first.items()]
+    return "\n".join([f"{result.backend}, {result.mode}: {result.verdict} {result.detail}".rstrip(), *lines[:SHOWN]])
+
+
+def _more(count: int) -> str:
+    return f" (and at {count} more {'place' if count == 1 else 'places'})" if count else ""

@@ -72,10 +72,12 @@ class Reports:
 
 @dataclass(frozen=True, slots=True)
 class Keeping:
-    """The store that a run is kept in, and whether it goes on with one that was killed."""
+    """The store that a run is kept in, whether it goes on with one that was killed, and the run of another command
+    that the rows are added to."""
 
     store_url: str | None
     continues: bool
+    into: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,6 +203,11 @@ KEEPING = group(
     ),
     click.option(
         "--continue", "continues", is_flag=True, help="With --record: go on with the last run that was killed."
+    ),
+    click.option(
+        "--into",
+        metavar="RUN",
+        help="With --record: run what this run of the store lacks, and add it.",
     ),
 )
 TIMING = group(

@@ -127,6 +127,10 @@ class Piece:
     size: str
 
     @property
+    def key(self) -> tuple[str, str, str]:
+        return self.case.name, self.mode, self.backend
+
+    @property
     def label(self) -> str:
         return progress.label(self.case.name, self.mode, self.backend)
 
@@ -198,7 +202,7 @@ def run(
     cases = find_cases(chosen.names or ("zoo",), chosen.text)
     pieces = plan(cases, chosen.modes, variants.backends, variants.size, variants.kinds_of_shapes)
     facts = environment(chosen.device) | {"size": variants.size, "seed": chosen.seed}
-    keeper = Keeper.of(keeping, facts, request_of(chosen, variants))
+    keeper = Keeper.of(keeping, facts, request_of(chosen, variants), pieces)
     left = keeper.left(pieces)
     if conduct.cluster is not None:
         limit_s = conduct.limit_s or DEFAULT_TIMEOUT_S
@@ -247,7 +251,7 @@ def run_special(
 
 def in_place(ending: Iterator[Row], pieces: Sequence[Piece], keeper: Keeper) -> Iterator[list[Row]]:
     """Keeps each row as it ends, and gives all that have ended, in the order of the pieces."""
-    places = {(piece.case.name, piece.mode, piece.backend): place for place, piece in enumerate(pieces)}
+    places = {piece.key: place for place, piece in enumerate(pieces)}
     rows = keeper.ended()
     for row in ending:
         keeper.add(row)
@@ -275,34 +279,41 @@ def report_rows(
 
 @dataclass(frozen=True, slots=True)
 class Keeper:
-    """Keeps the rows of a run in a store, where one was asked for."""
+    """Keeps the rows of a run in a store, where one was asked for. `wanted` are the rows of this command, and `is_own`
+    says whether the run is its own, to be ended by it."""
 
     store: Any = None
     run: Any = None
+    wanted: frozenset[tuple[str, str, str]] = frozenset()
+    is_own: bool = True
 
     @staticmethod
-    def of(keeping: Keeping, facts: Mapping[str, Any], request: Mapping[str, Any]) -> Keeper:
+    def of(keeping: Keeping, facts: Mapping[str, Any], request: Mapping[str, Any], pieces: Sequence[Piece]) -> Keeper:
+        """Raises: click.UsageError for a run that the store does not have."""
         if keeping.store_url is None:
             return Keeper()
-        store = store_commands.opened(keeping.store_url or None)
+        store, wanted = store_commands.opened(keeping.store_url or None), frozenset(piece.key for piece in pieces)
+        if keeping.into is not None:
+            return Keeper(store, store_commands.run_of(store, keeping.into), wanted, is_own=False)
         found = store.resumed(facts, request) if keeping.continues else None
-        return Keeper(store, found or store.begin(facts, request))
+        return Keeper(store, found or store.begin(facts, request), wanted)
 
     def ended(self) -> list[Row]:
-        """The rows that a run which was killed had ended."""
-        return [] if self.store is None else [Row(row.result, row.judgement) for row in self.store.rows(self.run)]
+        """The rows of this command that had ended before it."""
+        kept = [] if self.store is None else self.store.rows(self.run)
+        return [Row(row.result, row.judgement) for row in kept if row.key in self.wanted]
 
     def left(self, pieces: Sequence[Piece]) -> tuple[Piece, ...]:
         """The pieces of which no row has ended."""
         done = {(row.result.case, row.result.mode, row.result.backend) for row in self.ended()}
-        return tuple(piece for piece in pieces if (piece.case.name, piece.mode, piece.backend) not in done)
+        return tuple(piece for piece in pieces if piece.key not in done)
 
     def add(self, row: Row) -> None:
         if self.store is not None:
             self.store.add(self.run, row)
 
     def end(self, is_interrupted: bool) -> None:
-        if self.store is not None and not is_interrupted:
+        if self.store is not None and self.is_own and not is_interrupted:
             self.store.end(self.run)
 
 

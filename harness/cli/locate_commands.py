@@ -184,8 +184,9 @@ def bisect(
 ) -> None:  # fmt: skip
     """Find the graph, node, fusion or kernel with which CASE begins to differ, and two commands one step apart.
 
-    With --commits the first bad commit is found. Each revision runs CASE by its own `assay run`, as often as --repeats
-    says. One that cannot run it is skipped. Exit 0: the whole backend is as eager. Exit 1: a rung or a commit differs.
+    With --commits the first bad commit is found. Each revision runs CASE by its own `assay run`, or by this one where
+    the history is of a backend of yours, as often as --repeats says. One that cannot run it is skipped. Exit 0: the
+    whole backend is as eager. Exit 1: a rung or a commit differs.
     """
     if commit_range is not None:
         what = commits.Asked(name, mode or "train", backend, rest["repeats"])
@@ -215,7 +216,7 @@ def bisect_commits(what: commits.Asked, commit_range: str, slower: str | None, r
         revisions = history(repository, good, bad or "HEAD")
         with checkout(repository) as at:
             ends = (revisions[0], revisions[-1])
-            attempt = by_verdict(at, what) if slower is None else by_number(at, what, slower, ends)
+            attempt = by_verdict(at, what, click.echo) if slower is None else by_number(at, what, slower, ends)
             found = first_bad(revisions, attempt, click.echo)
     except HistoryError as error:
         raise click.UsageError(str(error)) from error
@@ -292,13 +293,19 @@ def shrink(name: str, backend: str, mode: str | None, limit_s: float, **rest: An
         nothing(console, error)
     except NotShrunk as error:
         raise click.ClickException(f"{asked.case.name} is not made smaller: {error}") from error
-    also = "also" if least.on_backend else "not"
-    calls = f"{len(least.operators)} calls ({', '.join(least.operators)}), {least.numbers} numbers"
     console.print(Text(least.source), soft_wrap=True)
-    console.print(Text(f"{calls}; on {found.first.rung.name}, and {also} on {asked.backend}", style="bold"))
+    console.print(Text(size_of(least, found.first.rung.name, asked.backend), style="bold"), soft_wrap=True)
     if asked.json_path is not None:
         report.write_json(asked.json_path, as_data(found) | report.finite(dataclasses.asdict(least)))
     sys.exit(1)
+
+
+def size_of(least: Shrunk, rung: str, backend: str) -> str:
+    """`2 calls (sin, add), 1 number; on fused, and also on assay`"""
+    calls, numbers = len(least.operators), least.numbers
+    said = f"{calls} {'call' if calls == 1 else 'calls'} ({', '.join(least.operators)}), "
+    said += f"{numbers} {'number' if numbers == 1 else 'numbers'}; on {rung}"
+    return said if rung == backend else f"{said}, and {'also' if least.on_backend else 'not'} on {backend}"
 
 
 @click.command()

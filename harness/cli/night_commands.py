@@ -5,14 +5,18 @@ from __future__ import annotations
 import dataclasses
 import datetime
 import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import click
 from rich.text import Text
 
+from assay.harness.backends.registry import BackendError, resolve
 from assay.harness.cli.store_commands import URL, needed, opened, runs_of
 from assay.harness.judge import ledger
+from assay.harness.option_groups import group
 from assay.harness.report import documents as report
 from assay.harness.report import progress
 from assay.harness.report.environment import environment
@@ -23,32 +27,63 @@ OUTPUT = click.option("--output", type=click.Path(path_type=Path), default=Path(
 SITE = Path(".assay/night/site")
 
 
+def check_known(backends: Sequence[str]) -> None:
+    """Raises: click.UsageError for a backend that torch does not have."""
+    try:
+        for name in backends:
+            resolve(name)
+    except BackendError as error:
+        raise click.UsageError(str(error)) from error
+
+
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """How long a night may take, which parts it has, what is drawn, whether it goes on with one that was killed."""
+
+    budget_s: float
+    only: str
+    seed: int | None
+    continues: bool
+
+
+EXTENT = group(
+    "extent",
+    Extent,
+    click.option("--budget", "budget_s", type=click.FloatRange(min=60), default=3600.0, show_default=True, metavar="S",
+                 help="Seconds that the whole night may take."),
+    click.option("--only", default="", metavar="PART[,PART]",
+                 help="zoo, semantics, ops, programs, machine, selftest, measure."),
+    click.option("--seed", type=int, help="Of what is drawn; default: the day."),
+    click.option("--continue", "continues", is_flag=True, help="Go on with the night in DIR, if it was killed."),
+)  # fmt: skip
+
+
 @click.command()
 @BACKENDS
 @OUTPUT
 @URL
-@click.option("--budget", "budget_s", type=click.FloatRange(min=60), default=3600.0, show_default=True, metavar="S",
-              help="Seconds that the whole night may take.")  # fmt: skip
-@click.option("--only", default="", metavar="PART[,PART]",
-              help="zoo, semantics, ops, programs, machine, selftest, measure.")  # fmt: skip
-@click.option("--seed", type=int, help="Of what is drawn; default: the day.")
-def nightly(
-    backends: tuple[str, ...], output: Path, url: str | None, budget_s: float, only: str, seed: int | None
-) -> None:
+@EXTENT
+def nightly(backends: tuple[str, ...], output: Path, url: str | None, extent: Extent) -> None:
     """Run a whole night within a time, and write its page: what broke, where, since when, and is it new.
 
-    Exit 0: nothing is new. Exit 1: something is, or a part wrote no report.
+    Exit 0: nothing is new. Exit 1: something is, an excuse is stale, a part wrote no report, or no row has ended.
     """
-    night = needed("assay.harness.night.night")
-    day = datetime.date.today().toordinal() if seed is None else seed
-    names = tuple(name for name in only.split(",") if name)
+    night, done = needed("assay.harness.night.night"), needed("assay.harness.night.done")
+    check_known(backends)
+    day = datetime.date.today().toordinal() if extent.seed is None else extent.seed
+    names = tuple(name.strip() for name in extent.only.split(",") if name.strip())
+    if unknown := [name for name in names if name not in night.NAMES]:
+        raise click.UsageError(f"--only {unknown[0]!r}: the parts of a night are {', '.join(night.NAMES)}")
     store = url or f"sqlite:///{output}/runs.sqlite"
-    settings = night.Settings(backends, budget_s, output, store, day, names)
+    settings = night.Settings(backends, extent.budget_s, output, store, day, names, extent.continues)
     console = progress.terminal()
-    done = night.run_night(settings, lambda text: console.print(Text(text), soft_wrap=True))
-    for line in done.summary():
+    try:
+        ended = night.run_night(settings, lambda text: console.print(Text(text), soft_wrap=True))
+    except (done.FolderError, needed("assay.harness.remember.store").StoreError) as error:
+        raise click.UsageError(str(error)) from error
+    for line in ended.summary():
         console.print(Text(line), soft_wrap=True)
-    sys.exit(0 if done.passes else 1)
+    sys.exit(0 if ended.passes else 1)
 
 
 @click.command()
@@ -71,6 +106,7 @@ def publish(name: str, url: str | None, base: str | None, output: Path) -> None:
 @click.option("--apart", "takes_apart", is_flag=True, help="Also take a step of a few cases apart, for the site.")
 def measure(backends: tuple[str, ...], url: str | None, limit_s: float, takes_apart: bool) -> None:
     """Measure this commit: first call, steady call, calls of Python functions; kept in the store."""
+    check_known(backends)
     store, facts = opened(url), environment()
     run = store.begin(facts, {"measure": list(backends)})
     commit = str(facts["commit"] or run.started)

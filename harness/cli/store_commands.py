@@ -16,10 +16,8 @@ from rich.text import Text
 
 from assay.harness.judge import ledger
 from assay.harness.option_groups import group
-from assay.harness.remember.reports import results_of
 from assay.harness.report import documents as report
 from assay.harness.report import progress
-from assay.harness.report.documents import Row
 
 NEEDED = {"sqlalchemy": "SQLAlchemy", "alembic": "Alembic", "plotly": "Plotly", "distributed": "Dask's distributed"}
 """Packages that not every installation has, by what to call them."""
@@ -98,12 +96,18 @@ def triage(name: str, url: str | None, base: str | None, locate_s: float, replay
 
 def runs_of(store: Any, name: str, base: str | None) -> tuple[Any, Any]:
     """The run and its base. Raises: click.UsageError for one that the store does not have."""
+    run = run_of(store, name)
+    if base is not None:
+        return run, run_of(store, base)
+    return run, needed("assay.harness.remember.verdict_on_run").base_of(store, run)
+
+
+def run_of(store: Any, name: str) -> Any:
+    """A run of the store. Raises: click.UsageError for one that it does not have."""
     try:
-        run = store.run(name)
-        found = needed("assay.harness.remember.verdict_on_run").base_of(store, run) if base is None else store.run(base)
+        return store.run(name)
     except needed("assay.harness.remember.store").StoreError as error:
         raise click.UsageError(str(error)) from error
-    return run, found
 
 
 def lines_of(verdict: Any) -> list[Text]:
@@ -118,7 +122,7 @@ def lines_of(verdict: Any) -> list[Text]:
             f"{len(cause.rows):>4}  {cause.cluster.name}"
         )
         lines.append(line + Text(f"  [{counted}; {seen}; {cause.cluster.signature[:8]}]", style="dim"))
-        if cause.state == "new":
+        if cause.state == "new" and not cause.rows[0].is_drawn:
             case, mode, backend = (shlex.quote(part) for part in cause.rows[0].key)
             lines.append(Text(f"          assay repro {case} --mode {mode} --backend {backend}", style="dim"))
     lines += [Text(f"flaky    {' '.join(key)}", style="yellow") for key in verdict.flaky]
@@ -154,13 +158,13 @@ def record(reports: tuple[Path, ...], url: str | None) -> None:
     store, today, known = opened(url), datetime.date.today(), ledger.read()
     documents = [json.loads(path.read_text()) for path in reports]
     run = store.begin(documents[0]["environment"], {"reports": [path.name for path in reports]})
-    count = 0
-    for document in documents:
-        for result in results_of(document):
-            store.add(run, Row(result, ledger.judge(result, known, today)))
-            count += 1
+    reports_of = needed("assay.harness.remember.reports")
+    found = [each for document in documents for each in reports_of.reported(document)]
+    for each in found:
+        store.add(run, each.judged(known, today))
+    reports_of.keep_programs(store, run, found)
     store.end(run)
-    click.echo(f"run {run.id[:8]}: {count} rows")
+    click.echo(f"run {run.id[:8]}: {len(found)} rows")
 
 
 @click.command()

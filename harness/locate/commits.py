@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import assay
 from assay.harness.processes.child import sharing
 
 GOOD, BAD, UNTRIED = "good", "bad", "untried"
@@ -125,12 +126,14 @@ class Asked:
         return [_row(tree, self) for _ in range(self.repeats)]
 
 
-def by_verdict(at: Callable[[str], Path], asked: Asked) -> Try:
-    """Runs a case by a revision's own `assay run`: bad if it fails in any of the repeats."""
+def by_verdict(at: Callable[[str], Path], asked: Asked, say: Callable[[str], None] = lambda text: None) -> Try:
+    """Runs a case at a revision: bad if it fails in any of the repeats. Why one cannot be tried is said."""
 
     def attempt(commit: str) -> str:
-        verdicts = {str(row.get("verdict", "no-oracle")) for row in asked.rows(at(commit))}
+        rows = asked.rows(at(commit))
+        verdicts = {str(row.get("verdict", "no-oracle")) for row in rows}
         if "no-oracle" in verdicts:
+            say(f"{commit}: {rows[0].get('why') or 'nothing settles the case'}")
             return UNTRIED
         return GOOD if verdicts <= {"same", "fell-back", "reference-unstable"} else BAD
 
@@ -173,20 +176,41 @@ NUMBERS: Mapping[str, Callable[[Mapping[str, Any]], float | None]] = {
 }
 
 
+def command_of(tree: Path, asked: Asked) -> tuple[list[str], str]:
+    """What runs the case at a revision, and the paths to import from: the revision's own `assay`, where it has one.
+    Else the history is of somebody's backend, which this installation runs."""
+    asks = ["run", case_in(tree, asked.case), "--mode", asked.mode, "--backend", asked.backend, "--shapes", "static"]
+    if (tree / "harness" / "__main__.py").is_file():
+        return [sys.executable, "-m", "harness", *asks], str(tree)
+    installed = str(Path(str(assay.__file__)).parents[1])
+    return [sys.executable, "-m", "assay", *asks], os.pathsep.join([str(tree), installed])
+
+
+def case_in(tree: Path, case: str) -> str:
+    """The case's file as it is at the revision, or as it is here where the revision has none."""
+    file, separator, name = case.partition("::")
+    if not separator:
+        return case
+    path = tree / file if (tree / file).is_file() else Path(file).resolve()
+    return f"{path}::{name}"
+
+
 def _row(tree: Path, asked: Asked) -> dict[str, Any]:
-    """The row of a case as the checkout's own command gives it; empty where it gives none."""
+    """The row of a case as the checkout's own command gives it. Where it gives none, `why` is what it said last."""
     with tempfile.TemporaryDirectory(prefix="assay-bisect-") as folder:
         path = Path(folder) / "row.json"
-        asks = ["run", asked.case, "--mode", asked.mode, "--backend", asked.backend, "--shapes", "static"]
-        caches = {"ASSAY_CACHE": folder, "PYTHONPATH": str(tree), "PYTHONSAFEPATH": "1"}
-        command = [sys.executable, "-m", "harness", *asks, "--json", str(path)]
+        command, paths = command_of(tree, asked)
+        caches = {"ASSAY_CACHE": folder, "PYTHONPATH": paths, "PYTHONSAFEPATH": "1"}
         environment = {**os.environ, **sharing(), **caches}
         try:
-            subprocess.run(command, cwd=folder, env=environment, capture_output=True, timeout=TIMEOUT_S, check=False)
+            done = subprocess.run(
+                [*command, "--json", str(path)], cwd=folder, env=environment, capture_output=True, text=True,
+                timeout=TIMEOUT_S, check=False,
+            )  # fmt: skip
         except subprocess.TimeoutExpired:
             return {"verdict": "timeout"}
         rows: list[dict[str, Any]] = json.loads(path.read_text())["results"] if _has_text(path) else []
-    return rows[0] if rows else {}
+    return rows[0] if rows else {"why": " ".join(done.stderr.split("\n\n")[-1].split())}
 
 
 def _has_text(path: Path) -> bool:

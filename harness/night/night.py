@@ -1,27 +1,30 @@
 """One night: run the parts, keep what they found, locate what is new, measure, publish, sum up.
 
 The time is divided: 70 % for the parts by their shares, 15 % for locating, 15 % for measuring. What a part leaves is
-for those after it. The folder holds the store, a report and a log of each part, and the site.
+for those after it. The folder holds the store, a report and a log of each part, and the site. A night that was killed
+goes on where it was: what had ended is in the store and in the folder.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
 import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from assay.harness.judge import ledger
 from assay.harness.locate.runner import Runner
-from assay.harness.night.parts import Part, Ran, parts, run_part
+from assay.harness.night.done import Done, continued, held
+from assay.harness.night.parts import GRACE_S, Part, Place, Ran, forget, parts, read_report, run_part
 from assay.harness.night.step_profiles import keep_profiles
 from assay.harness.remember.causes import case_of, locate_within
-from assay.harness.remember.reports import results_of
+from assay.harness.remember.reports import keep_programs, reported
 from assay.harness.remember.store import Run, Store
-from assay.harness.remember.verdict_on_run import NEW, Verdict, base_of, judge_run
-from assay.harness.report.documents import Row
+from assay.harness.remember.verdict_on_run import NEW, Verdict, base_of, counted, judge_run
 from assay.harness.report.environment import environment
 from assay.harness.site.publish import publish
 from assay.harness.track.measure import measured
@@ -31,13 +34,16 @@ from assay.harness.track.states import states_of
 FOR_PARTS, FOR_LOCATING, FOR_MEASURING = 0.7, 0.15, 0.15
 FOR_SAMPLES = 0.7
 """Of the time for measuring; the rest is for taking steps apart."""
+NAMES = (*(part.name for part in parts((), 0)), "measure")
+"""What `only` may name."""
 MOST_LINES = 18
 MOST_STATES = 5
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What a night is asked for. `budget_s` is the time of all of it; `only` names the parts, all of them if empty."""
+    """What a night is asked for. `budget_s` is the time of all of it; `only` names the parts, all of them if empty.
+    `continues`: goes on with the folder's night, if that was killed."""
 
     backends: tuple[str, ...]
     budget_s: float
@@ -45,6 +51,12 @@ class Settings:
     url: str
     seed: int = 0
     only: tuple[str, ...] = ()
+    continues: bool = False
+
+    @property
+    def request(self) -> dict[str, Any]:
+        """What the store keeps of it: a night goes on with one that asked for the same."""
+        return {"night": list(self.backends), "only": list(self.only)}
 
 
 @dataclass(slots=True)
@@ -60,12 +72,15 @@ class Night:
 
     @property
     def passes(self) -> bool:
-        return self.verdict.passes and all(each.document is not None for each in self.ran)
+        """Whether nothing is new, every part has reported, and some row has ended at all."""
+        has_rows = bool(self.verdict.rows) or not self.ran
+        return self.verdict.passes and has_rows and all(each.document is not None for each in self.ran)
 
     def summary(self) -> list[str]:
         """Under twenty lines: the sentence, the parts, what is new, what got slower, where the page is."""
         lines = [self.verdict.sentence(), *(f"  {each.line()}" for each in self.ran)]
-        lines += [f"  new: {cause.cluster.name} ({len(cause.rows)} rows)" for cause in self.verdict.of(NEW)]
+        lines += [f"  new: {cause.cluster.name} ({counted(len(cause.rows), 'row')})" for cause in self.verdict.of(NEW)]
+        lines += [f"  stale: the ledger excuses {each.case} {each.field}" for each in self.verdict.stale]
         lines += [f"  slower: {each.sentence()}" for each in self.regressions]
         kept = lines[: MOST_LINES - 2]
         more = [f"  and {len(lines) - len(kept)} more lines on the page"] if len(lines) > len(kept) else []
@@ -75,22 +90,17 @@ class Night:
 def run_night(settings: Settings, say: Callable[[str], None] = lambda text: None) -> Night:
     """A night, within its time; the last part, publishing, takes seconds.
 
-    Raises: StoreError for a store that cannot be opened.
+    Raises: StoreError for a store that cannot be opened, FolderError for a folder in which another night runs.
     """
     start = time.monotonic()
-    settings.folder.mkdir(parents=True, exist_ok=True)
-    facts = environment() | {"seed": settings.seed}
-    with Store.open(settings.url) as store:
-        run = store.begin(facts, {"night": list(settings.backends)})
-        ran = _run_parts(settings, store, run, say)
+    with held(settings.folder, GRACE_S) as lock, Store.open(settings.url) as store:
+        run, done = _begun(settings, store)
+        at = Place(settings.folder, ("--record", settings.url, "--into", run.id), (lock,))
+        ran = _run_parts(dataclasses.replace(settings, seed=run.environment["seed"]), store, run, done, at, say)
         left_s = settings.budget_s - (time.monotonic() - start)
         locate_within(store, run, left_s * FOR_LOCATING / (FOR_LOCATING + FOR_MEASURING), say)
         _keep_states(store, run)
-        left_s = settings.budget_s - (time.monotonic() - start)
-        commit = run.commit or run.started
-        if _is_wanted("measure", settings):
-            store.measured(run.id, list(measured(settings.backends, left_s * FOR_SAMPLES, commit, say=say)))
-            keep_profiles(store, run, settings.budget_s - (time.monotonic() - start), say=say)
+        _measure(settings, store, run, start + settings.budget_s, say)
         store.end(run)
         verdict = judge_run(store, store.run(run.id), base_of(store, run), ledger.read())
         page = publish(store, verdict, settings.folder / "site")
@@ -98,20 +108,46 @@ def run_night(settings: Settings, say: Callable[[str], None] = lambda text: None
     return Night(settings, verdict, found, page, time.monotonic() - start, ran)
 
 
+def _begun(settings: Settings, store: Store) -> tuple[Run, Done]:
+    """The run to keep what is found in, and which parts of it have ended: those of a night that was killed, or none."""
+    facts = environment() | {"seed": settings.seed}
+    done = continued(settings.folder, store, settings.request, facts) if settings.continues else None
+    if done is not None:
+        return store.run(done.run), done
+    run = store.begin(facts, settings.request)
+    for part in parts(settings.backends, settings.seed):
+        forget(part, Place(settings.folder))
+    return run, Done.begin(settings.folder, run.id)
+
+
+def _measure(settings: Settings, store: Store, run: Run, end_s: float, say: Callable[[str], None]) -> None:
+    """Keeps each number as it is measured, then takes a few steps apart."""
+    if _is_wanted("measure", settings):
+        limit_s = (end_s - time.monotonic()) * FOR_SAMPLES
+        for sample in measured(settings.backends, limit_s, run.commit or run.started, say=say):
+            store.measured(run.id, [sample])
+        keep_profiles(store, run, end_s - time.monotonic(), say=say)
+
+
 def _is_wanted(name: str, settings: Settings) -> bool:
     return not settings.only or name in settings.only
 
 
-def _run_parts(settings: Settings, store: Store, run: Run, say: Callable[[str], None]) -> list[Ran]:
+def _run_parts(
+    settings: Settings, store: Store, run: Run, done: Done, place: Place, say: Callable[[str], None]
+) -> list[Ran]:
     """Runs the parts; each is given its share of what is left for it and those after it."""
     wanted = [part for part in parts(settings.backends, settings.seed) if _is_wanted(part.name, settings)]
+    ran = [Ran(part, *done.parts[part.name], read_report(part, place)) for part in wanted if part.name in done.parts]
+    left = [part for part in wanted if part.name not in done.parts]
     end_s = time.monotonic() + settings.budget_s * FOR_PARTS
-    ran = []
-    for place, part in enumerate(wanted):
-        limit_s = max(1.0, end_s - time.monotonic()) * part.share / _shares(wanted[place:])
-        ended = run_part(part, limit_s, settings.folder)
+    for number, part in enumerate(left):
+        _keep(store, run, read_report(part, place))
+        limit_s = max(1.0, end_s - time.monotonic()) * part.share / _shares(left[number:])
+        ended = run_part(part, limit_s, place)
         say(ended.line())
-        _keep(store, run, ended)
+        _keep(store, run, ended.document)
+        done.end(part.name, ended.seconds, ended.status)
         ran.append(ended)
     return ran
 
@@ -120,10 +156,12 @@ def _shares(wanted: Sequence[Part]) -> float:
     return sum(part.share for part in wanted)
 
 
-def _keep(store: Store, run: Run, ran: Ran) -> None:
-    known, today = ledger.read(), datetime.date.today()
-    for result in results_of(ran.document or {}):
-        store.add(run, Row(result, ledger.judge(result, known, today)))
+def _keep(store: Store, run: Run, document: Mapping[str, Any] | None) -> None:
+    """Keeps the rows of a part's report, if there is one."""
+    known, today, found = ledger.read(), datetime.date.today(), list(reported(document or {}))
+    for each in found:
+        store.add(run, each.judged(known, today))
+    keep_programs(store, run, found)
 
 
 def _keep_states(store: Store, run: Run) -> None:

@@ -1,23 +1,30 @@
 """What a night runs, each part in a process of its own that is ended when its share of the time is up.
 
 A part that is ended writes its report first: what had ended by then is in it, and is counted. A part that dies is said.
+A part that a killed night had begun goes on: rows that ended are in the store, batches and programs in files.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-RUNS = "{runs}"
+from assay.harness.remember.verdict_on_run import counted
+
+RUNS, FIRST, KEPT, UNITS = "{runs}", "{first}", "{kept}", "{units}"
+"""Words that stand for what is known when a part begins: how many runs fit, the number of the first program, where rows
+are kept as they end, the file of batches that have ended."""
 RUN_OF_MACHINE_S = 8.0
 """What a run of the state machine takes at most. It writes no report when it is cut, and is told how many runs fit."""
+ENDLESS = ("--examples", "100000", "--jobs", "1")
 GRACE_S = 45.0
 """How long a part may take to write its report once it was told to end."""
 
@@ -39,19 +46,30 @@ class Ran:
     seconds: float
     status: int | None
     document: dict[str, Any] | None
+    was_told: bool = False
+    """Whether it was told to end, as its time was up."""
 
     @property
     def is_cut(self) -> bool:
         return bool(self.document and self.document.get("interrupted"))
 
     def line(self) -> str:
-        """`zoo        40 rows in 180 s, cut short`"""
+        """`zoo        40 rows in 180 s, cut short: its time was up`"""
         if self.document is None:
-            return f"{self.part.name:<12}wrote no report (exit status {self.status})"
-        rows = len(self.document.get("results", self.document.get("rows", ())))
-        count = next((self.document[name] for name in ("programs", "samples") if name in self.document), rows)
+            why = f"its time was up after {self.seconds:.0f} s" if self.was_told else f"exit status {self.status}"
+            return f"{self.part.name:<12}wrote no report ({why})"
         cut = ", cut short: its time was up" if self.is_cut else ""
-        return f"{self.part.name:<12}{count} rows in {self.seconds:.0f} s{cut}"
+        return f"{self.part.name:<12}{amount_of(self.document)} in {self.seconds:.0f} s{cut}"
+
+
+def amount_of(document: Mapping[str, Any]) -> str:
+    """What a report is of, and how many: `40 rows`."""
+    if "machine" in document:
+        return counted(sum(plan["runs"] for plan in document["machine"]), "run")
+    if "kinds" in document:
+        return counted(len(document["results"]), "fault")
+    amounts = [counted(document[f"{noun}s"], noun) for noun in ("program", "sample") if f"{noun}s" in document]
+    return amounts[0] if amounts else counted(len(document.get("results", ())), "row")
 
 
 def parts(backends: Sequence[str], seed: int) -> tuple[Part, ...]:
@@ -59,33 +77,61 @@ def parts(backends: Sequence[str], seed: int) -> tuple[Part, ...]:
     named = tuple(word for backend in backends for word in ("--backend", backend))
     part_of_ops = f"{seed % 400 + 1}/400"
     return (
-        Part("zoo", ("run", "zoo", "--isolate", "--timeout", "300", *named), 0.25),
-        Part("semantics", ("run", "semantics", *named), 0.25),
-        Part("ops", ("run", "ops", "--shard", part_of_ops, "--jobs", "1", *named), 0.15),
-        Part("programs", ("run", "programs", "--seed", str(seed), "--examples", "100000", "--jobs", "1", *named), 0.15),
+        Part("zoo", ("run", "zoo", "--isolate", "--timeout", "300", KEPT, *named), 0.25),
+        Part("semantics", ("run", "semantics", KEPT, *named), 0.25),
+        Part("ops", ("run", "ops", "--shard", part_of_ops, "--jobs", "1", "--resume", UNITS, *named), 0.15),
+        Part("programs", ("run", "programs", "--seed", str(seed), *ENDLESS, "--first", FIRST, *named), 0.15),
         Part("machine", ("run", "machine", "--seed", str(seed), "--runs", RUNS, *named), 0.05),
         Part("selftest", ("selftest", "--backends", "--quick", "--jobs", "1"), 0.15),
     )
 
 
-def run_part(part: Part, limit_s: float, folder: Path) -> Ran:
-    """Runs a part for so long at most. Its output goes to a file beside its report."""
-    path = folder / f"{part.name}.json"
-    runs = (
-        str(max(1, int(limit_s / RUN_OF_MACHINE_S / part.arguments.count("--backend"))))
-        if RUNS in part.arguments
-        else ""
-    )
-    arguments = [runs if word == RUNS else word for word in part.arguments]
-    command = [sys.executable, "-m", "assay", *arguments, "--json", str(path)]
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a part runs: the night's folder, the options that keep rows in its run, the lock that it holds with it."""
+
+    folder: Path
+    keeping: tuple[str, ...] = ()
+    locks: tuple[int, ...] = ()
+
+    def report(self, part: Part) -> Path:
+        return self.folder / f"{part.name}.json"
+
+    def log(self, part: Part) -> Path:
+        return self.folder / f"{part.name}.log"
+
+    def units(self, part: Part) -> Path:
+        return self.folder / f"{part.name}.units.jsonl"
+
+
+def forget(part: Part, place: Place) -> None:
+    """Takes away what another night left of a part."""
+    for path in (place.report(part), place.log(part), place.units(part)):
+        path.unlink(missing_ok=True)
+
+
+def run_part(part: Part, limit_s: float, place: Place) -> Ran:
+    """Runs a part for so long at most, behind what it had done before. Its output goes to a file beside its report."""
+    command = [sys.executable, "-m", "assay.harness.night.part_process", str(os.getpid())]
+    command += [*arguments_of(part, limit_s, place), "--json", str(place.report(part))]
     start = time.monotonic()
-    with (folder / f"{part.name}.log").open("w") as log:
-        process = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
-        status = _ended(process, limit_s)
-    return Ran(part, time.monotonic() - start, status, _read(path))
+    with place.log(part).open("a") as log:
+        process = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True, pass_fds=place.locks)
+        status = ended(process, limit_s)
+    seconds = time.monotonic() - start
+    return Ran(part, seconds, status, read_report(part, place), was_told=seconds > limit_s)
 
 
-def _ended(process: subprocess.Popen[bytes], limit_s: float) -> int | None:
+def arguments_of(part: Part, limit_s: float, place: Place) -> list[str]:
+    """The words of a part's command, in which those are filled in that only this run knows."""
+    runs = max(1, int(limit_s / RUN_OF_MACHINE_S / max(1, part.arguments.count("--backend"))))
+    before = read_report(part, place) or {}
+    first = before.get("settings", {}).get("first", 0) + before.get("programs", 0)
+    filled = {RUNS: (str(runs),), FIRST: (str(first),), KEPT: place.keeping, UNITS: (str(place.units(part)),)}
+    return [found for word in part.arguments for found in filled.get(word, (word,))]
+
+
+def ended(process: subprocess.Popen[bytes], limit_s: float) -> int | None:
     """The exit status, after the process was told to end if need be; None if it had to be killed."""
     try:
         return process.wait(limit_s)
@@ -99,9 +145,10 @@ def _ended(process: subprocess.Popen[bytes], limit_s: float) -> int | None:
         return None
 
 
-def _read(path: Path) -> dict[str, Any] | None:
+def read_report(part: Part, place: Place) -> dict[str, Any] | None:
+    """What a part has written; None where it has not."""
     try:
-        document = json.loads(path.read_text())
+        document = json.loads(place.report(part).read_text())
     except (OSError, ValueError):
         return None
     return document if isinstance(document, dict) else None

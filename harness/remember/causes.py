@@ -14,15 +14,21 @@ from collections.abc import Callable, Iterator, Sequence
 from assay.harness.case import Case
 from assay.harness.discover import DiscoverError, discover
 from assay.harness.locate.ladder import Climb, Found, NothingFails
-from assay.harness.locate.repro import Failing, repro_of
+from assay.harness.locate.repro import TIMES, Failing, repro_of, verified
 from assay.harness.locate.rungs import ladder_of
 from assay.harness.locate.runner import Runner
 from assay.harness.locate.shrinking.shrink import NotShrunk, Shrunk, shrunk
+from assay.harness.remember.reports import PROGRAM
 from assay.harness.remember.store import Cluster, Kept, Run, Store, hashed, now
+from assay.harness.search.hunt_worker import ALONE
+from assay.harness.search.stored import stored
 
 NAME = re.compile(r"\b[a-z_]\w*\b(?=\s*(?:=(?!=)|[,)\]]|$))")
 NUMBER = re.compile(r"(?<![\w.])-?\d+(?:\.\d+)?(?:e-?\d+)?")
 SHRINK_S, RUN_S = 30.0, 60.0
+ISSUE = (
+    "### {bare}: {kind} in {drawn}\n\nIt fails in {failures} of {times} fresh processes.\n\n```python\n{source}```\n"
+)
 MOST_OF_A_KIND = 3
 """How many rows of one kind are located: more of them rarely tell more."""
 
@@ -69,6 +75,20 @@ def located(row: Kept, run: Run, found: Found, least: Shrunk | None) -> Cluster:
                    now(), body)  # fmt: skip
 
 
+def of_program(row: Kept, run: Run, program: str) -> Cluster:
+    """The cause of a drawn program, which is its own repro. It counts as one where Dynamo alone is as eager."""
+    result, bare, kind = row.result, row.result.backend.partition(",")[0], row.kind
+    source, plain = (stored(program, f"{name}: {kind}", name, result.mode, kind) for name in (result.backend, ALONE))
+    failures = 0 if verified(plain, 1) else verified(source)
+    drawn = result.case.removeprefix("programs.")
+    body: dict[str, object] = {"kind": kind, "form": normal_form(program), "example": list(row.key)}
+    if failures:
+        issue = ISSUE.format(bare=bare, kind=kind, drawn=drawn, failures=failures, times=TIMES, source=source)
+        body |= {"repro": source, "issue": issue, "failed": failures, "runs": TIMES, "calls": len(drawn.split("+"))}
+    signature = hashed(["drawn", bare, kind, body["form"]])
+    return Cluster(signature, f"{bare}: {kind} in {drawn}"[:200], "", run.commit, now(), body)
+
+
 def _fields(found: Found) -> str:
     return ",".join(sorted(found.kind.fields)) or found.kind.error[:60]
 
@@ -95,7 +115,7 @@ def locate_within(store: Store, run: Run, limit_s: float, say: Callable[[str], N
             if time.monotonic() > end_s:
                 say(f"time is up: {len(groups) - place} of {len(groups)} kinds of failures are not located, or in part")
                 return
-            cluster = locate_row(row, run, min(SHRINK_S, end_s - time.monotonic()))
+            cluster = _cause_of(store, row, run, min(SHRINK_S, end_s - time.monotonic()))
             if cluster is not None:
                 say(f"{' '.join(row.key)}: {cluster.name}")
                 causes[cluster.signature] = cluster
@@ -104,12 +124,17 @@ def locate_within(store: Store, run: Run, limit_s: float, say: Callable[[str], N
             store.assign(rows, next(iter(causes.values())))
 
 
+def _cause_of(store: Store, row: Kept, run: Run, limit_s: float) -> Cluster | None:
+    digest = store.attached(row).get(PROGRAM)
+    return of_program(row, run, store.content(digest).decode()) if digest else locate_row(row, run, limit_s)
+
+
 def _unlocated(store: Store, run: Run) -> Iterator[list[Kept]]:
     """The failures that the ledger does not excuse, by their kind, those of most rows first."""
     groups: dict[str, list[Kept]] = {}
     clusters = store.clusters()
     for row in failures(store.rows(run)):
-        is_located = row.signature in clusters and clusters[str(row.signature)].rung != ""
+        is_located = row.signature in clusters and "form" in clusters[str(row.signature)].body
         if not row.judgement.passes and not is_located:
             groups.setdefault(f"{row.result.backend.partition(',')[0]} {row.kind}", []).append(row)
     yield from sorted(groups.values(), key=len, reverse=True)

@@ -42,6 +42,8 @@ LOCK_S = 60
 """How long a writer of SQLite waits for another one."""
 SURROUNDINGS = ("python", "torch", "triton", "numpy", "compiler", "cpu", "cores", "device", "gpu", "cuda")
 """What a result may depend on beside the commit. With all of it equal, two results of a case are one or it is flaky."""
+DRAWN = ("programs.", "machine.")
+"""How the names of cases begin that were drawn at random."""
 MIGRATING = 4_715_926
 """The number of the lock under which PostgreSQL migrates, so that two processes do not at once."""
 
@@ -78,6 +80,11 @@ class Kept:
     def key(self) -> tuple[str, str, str]:
         return self.result.case, self.result.mode, self.result.backend
 
+    @property
+    def is_drawn(self) -> bool:
+        """Whether its program was drawn at random: no suite has a case of its name."""
+        return self.result.case.startswith(DRAWN)
+
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
@@ -98,6 +105,11 @@ def now() -> str:
 def hashed(value: Any) -> str:
     """The hash of plain data."""
     return hashlib.sha256(json.dumps(value, sort_keys=True, default=str).encode()).hexdigest()
+
+
+def surroundings_of(environment: Mapping[str, Any]) -> str:
+    """The hash of what a result may depend on beside the commit."""
+    return hashed({name: environment.get(name) for name in SURROUNDINGS})
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +168,7 @@ class Store:
 
     def begin(self, environment: Mapping[str, Any], request: Mapping[str, Any]) -> Run:
         """A new run."""
-        around = hashed({name: environment.get(name) for name in SURROUNDINGS})
+        around = surroundings_of(environment)
         made = Run(uuid.uuid4().hex, now(), None, environment.get("commit"), around, dict(environment), dict(request))
         with self._writing() as connection:
             connection.execute(schema.runs.insert().values(**dataclasses.asdict(made)))
@@ -164,7 +176,7 @@ class Store:
 
     def resumed(self, environment: Mapping[str, Any], request: Mapping[str, Any]) -> Run | None:
         """The last run of the same commit, surroundings and request, if it has not ended."""
-        around = hashed({name: environment.get(name) for name in SURROUNDINGS})
+        around = surroundings_of(environment)
         alike = [
             run for run in self.runs()
             if run.surroundings == around and run.commit == environment.get("commit") and run.request == dict(request)

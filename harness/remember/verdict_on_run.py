@@ -63,11 +63,18 @@ class Verdict:
     def sentence(self) -> str:
         """`412 differences, 5 causes, 1 new since commit abc`"""
         living = [cause for cause in self.causes if cause.state != FIXED]
-        since = f" since {self.base.commit or self.base.started}" if self.base else ""
-        said = f"{self.differences} differences, {len(living)} causes, {len(self.of(NEW))} new{since}"
-        fixed = f", {len(self.of(FIXED))} fixed" if self.of(FIXED) else ""
-        stale = f", {len(self.stale)} stale excuses" if self.stale else ""
-        return f"{said}{fixed}{stale}; {len(self.rows)} rows"
+        said = [counted(self.differences, "difference"), counted(len(living), "cause"), f"{len(self.of(NEW))} new"]
+        if self.base is not None:
+            since = f"commit {self.base.commit}" if self.base.commit else f"the run of {self.base.started}"
+            said[-1] += f" since {since}"
+        said += [f"{len(self.of(FIXED))} fixed"] if self.of(FIXED) else []
+        said += [counted(len(self.stale), "stale excuse")] if self.stale else []
+        return f"{', '.join(said)}; {counted(len(self.rows), 'row')}"
+
+
+def counted(count: int, noun: str) -> str:
+    """`1 row`, `2 rows`"""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 def base_of(store: Store, run: Run) -> Run | None:

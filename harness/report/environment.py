@@ -41,12 +41,17 @@ def package_version(name: str) -> str | None:
         return None
 
 
+def project() -> Path:
+    """The folder whose commits runs are of: `ASSAY_PROJECT`, as a backend's own checkout, or that of this file."""
+    return Path(os.environ.get("ASSAY_PROJECT") or Path(__file__).parent)
+
+
 def commit() -> str | None:
-    """The commit of the checkout that this runs from, with `-dirty` where files of it are changed; None outside one."""
+    """The commit of the project's checkout, with `-dirty` where files of it are changed; None outside one."""
     git = shutil.which("git")
     if git is None:
         return None
-    command = [git, "-C", str(Path(__file__).parent), "describe", "--always", "--dirty", "--exclude", "*"]
+    command = [git, "-C", str(project()), "describe", "--always", "--dirty", "--exclude", "*"]
     said = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
     return said.stdout.strip() or None
 

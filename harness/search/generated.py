@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -38,6 +39,11 @@ class Generator(Protocol):
     def draw(self, seed: str) -> Program: ...
 
 
+NODE = "\n\nWhile executing %"
+"""With this torch.fx begins what it adds to an error: at which node it was raised."""
+MOST_SAID = 100
+
+
 @dataclass(frozen=True, slots=True)
 class Kind:
     """How a program fails: the verdict, the fields that differ, and of a crash its error without the numbers."""
@@ -66,14 +72,15 @@ def kind_of(result: Result) -> Kind:
 
 
 def _message(detail: str) -> str:
-    """What a crash says, without its place and its numbers: `step 1, call: NAME at FILE:LINE: MESSAGE`. Of a process
-    that ended, how it did, and not what it said before."""
+    """What a crash says on one line, without its place and its numbers: `step 1, call: NAME at FILE:LINE: MESSAGE`.
+    Of a process that ended, how it did, and not what it said before."""
     if detail.startswith(("killed by", "exit status")):
         return detail.partition(". ")[0]
     name, _, rest = detail.partition(": ")[2].partition(" at ")
     message = re.sub(r"^\S.*?:\d+: ", "", rest) if rest else detail
     message = message.rpartition(" got ")[2] if " got " in message else message
-    return re.sub(r"0x[0-9a-f]+|\d+", "N", f"{name}: {message}")[:100]
+    said = " ".join(f"{name}: {message}".partition(NODE)[0].split()).strip(": ")
+    return textwrap.shorten(re.sub(r"0x[0-9a-f]+|\d+", "N", said), MOST_SAID, placeholder=" ...")
 
 
 def case_of(source: str, name: str) -> Case:

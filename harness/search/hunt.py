@@ -24,15 +24,16 @@ from assay.harness.judge import ledger
 from assay.harness.judge.ledger import Judgement, Known
 from assay.harness.outcome import Result
 from assay.harness.processes.child import Child, Lost, last_words, sharing
-from assay.harness.search.hunt_worker import Request
+from assay.harness.search.hunt_worker import AS_MUCH, Request
 from assay.harness.search.stored import stored
 
 BLOCK = 400
 """How many programs one child runs."""
-TOLERANCE = 1e-3
 TIMEOUT_S = 60.0
 START_S = 120.0
 """How long a child may take to import what it needs."""
+UNSETTLED = ("reference-unstable", "no-oracle")
+"""Verdicts that say nothing against a backend: eager itself does not settle it."""
 
 Event = dict[str, Any]
 
@@ -176,9 +177,9 @@ def _hear(event: Event, found: Found, known: Sequence[Known], settings: Settings
 def _failure(event: Event, known: Sequence[Known]) -> Failure:
     result = outcome.read(event["result"])
     judgement = ledger.judge(result, known, datetime.date.today())
-    if result.verdict in ("reference-unstable", "no-oracle"):
+    if result.verdict in UNSETTLED:
         judgement = Judgement(True, (f"{result.verdict}: eager itself does not settle it",))
-    if event["alone"] == "as much":
+    if event["alone"] == AS_MUCH:
         judgement = Judgement(True, ("Dynamo alone, with eager behind it, fails in the same way",))
     return Failure(
         event["index"],
@@ -200,11 +201,8 @@ def store(failure: Failure, settings: Settings) -> Path:
     told += [f"{found.field} at {found.path}: {found.detail}"[:300] for found in failure.result.differences[:4]]
     told += failure.result.detail.splitlines()[:4]
     told.append(f"Program {settings.seed}:{failure.index}; Dynamo alone: {failure.alone}")
-    tolerance = 0.0 if "values" in failure.kind or "target=aten" in failure.result.backend else TOLERANCE
-    path.write_text(
-        stored(failure.source, "\n".join(told), failure.result.backend, failure.result.mode, tolerance),
-        encoding="utf-8",
-    )
+    text = stored(failure.source, "\n".join(told), failure.result.backend, failure.result.mode, failure.kind)
+    path.write_text(text, encoding="utf-8")
     return path
 
 

@@ -21,7 +21,7 @@ from assay.harness.report import progress
 from assay.harness.search.hunt import Failure, Found, Settings, hunt
 
 EVERY = 100
-"""A line of progress each so many programs."""
+"""A line of progress each so many programs. Then, and at each new failure, the report is written as well."""
 INTERRUPTED = 130
 
 
@@ -29,15 +29,20 @@ def run_hunt(settings: Settings, facts: Mapping[str, Any], json_path: Path | Non
     """Hunts, shows and writes; gives the exit status: 0 when every difference is explained."""
     console = progress.terminal_beside(json_path)
 
+    def write(found: Found) -> None:
+        if json_path is not None:
+            report.write_json(json_path, document(found, settings, facts))
+
     def tell(found: Found, failure: Failure | None) -> None:
         if failure is not None:
             show_failure(console, failure)
         elif found.programs % EVERY == 0:
             console.print(totals_line(found), soft_wrap=True)
+        if json_path != report.STDOUT and (failure is not None or found.programs % EVERY == 0):
+            write(dataclasses.replace(found, interrupted=True))  # should it be killed, it holds these
 
     found = hunt(settings, tell)
-    if json_path is not None:
-        report.write_json(json_path, document(found, settings, facts))
+    write(found)
     show(console, found, settings)
     return INTERRUPTED if found.interrupted else 0 if found.passes else 1
 

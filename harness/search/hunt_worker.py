@@ -39,6 +39,9 @@ ALONE = "eager"
 """Dynamo with nothing behind it: what fails there too is no fault of a backend. Sizes are symbols where they are in
 the backend."""
 
+AS_MUCH = "as much"
+"""What is said of Dynamo alone where it fails in the same way."""
+
 
 @dataclass(frozen=True, slots=True)
 class Request:
@@ -142,12 +145,12 @@ def _told(program: Program, result: Result, raises: bool, device: str) -> dict[s
 
 
 def _alone(program: Program, result: Result, device: str) -> str:
-    """What Dynamo with nothing behind it comes to: `as much` where it fails in the same way."""
+    """What Dynamo with nothing behind it comes to: `AS_MUCH` where it fails in the same way."""
     is_dynamic = "dynamic" in result.backend.split(",")
     alone = tried(program, result.mode, f"{ALONE},dynamic" if is_dynamic else ALONE, device)
     if alone.verdict == "same" or result.verdict == "same":
         return alone.verdict
-    return "as much" if kind_of(alone).includes(kind_of(result)) else alone.verdict
+    return AS_MUCH if kind_of(alone).includes(kind_of(result)) else alone.verdict
 
 
 def tried(program: Program, mode: str, backend: str, device: str = "cpu") -> Result:

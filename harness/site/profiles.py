@@ -127,18 +127,26 @@ def timelines(profiles: Sequence[Profile]) -> list[Mapping[str, str]]:
     return [_timeline(each) for each in profiles if each.memory["measured"]["points"]]
 
 
+UNITS = (("MB", 1e6), ("KB", 1e3), ("bytes", 1.0))
+
+
+def unit_for(peak_bytes: float) -> tuple[str, float]:
+    """The largest unit of which a peak has at least a tenth, and its bytes."""
+    return next((unit for unit in UNITS if peak_bytes >= unit[1] / 10), UNITS[-1])
+
+
 def _timeline(profile: Profile) -> Mapping[str, str]:
-    figure = go.Figure()
-    for place, name in enumerate(("measured", "planned")):
-        curve = profile.memory.get(name)
-        if curve:
+    figure, curves = go.Figure(), [profile.memory.get(name) or {"points": ()} for name in ("measured", "planned")]
+    unit, size = unit_for(max(live for curve in curves for _, live in curve["points"]))
+    for place, (name, curve) in enumerate(zip(("measured", "planned"), curves, strict=True)):
+        if curve["points"]:
             figure.add_scatter(
-                x=[at for at, _ in curve["points"]], y=[live / 1e6 for _, live in curve["points"]], name=name,
+                x=[at for at, _ in curve["points"]], y=[live / size for _, live in curve["points"]], name=name,
                 mode="lines", line={"shape": "hv", "color": COLOURS[place], "dash": ("solid", "dot")[place]},
-                hovertemplate=f"{name}: %{{y:.3f}} MB at %{{x:.3g}} ms",
+                hovertemplate=f"{name}: %{{y:.3f}} {unit} at %{{x:.3g}} ms",
             )  # fmt: skip
     if profile.mode == "train":
         end = profile.memory["measured"]["forward_ms"]
         figure.add_vline(x=end, line={"dash": "dash", "color": PALETTE[5]}, annotation_text="backward")
     figure.update_yaxes(rangemode="tozero")
-    return as_json(figure, f"MB over ms: {profile.name}")
+    return as_json(figure, f"{unit} over ms: {profile.name}")

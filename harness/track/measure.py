@@ -15,6 +15,7 @@ from typing import Any
 
 from assay.harness.processes.child import sharing
 from assay.harness.processes.worker import ask, cold_environment
+from assay.harness.report.environment import project
 
 WORKER = "assay.harness.track.measure_worker"
 CASES = (
@@ -31,7 +32,7 @@ def position_of(commit: str = "HEAD", folder: Path | None = None) -> int:
     git = shutil.which("git")
     if git is None:
         return 0
-    where = str(folder or Path(__file__).parent)
+    where = str(folder or project())
     said = subprocess.run(
         [git, "-C", where, "rev-list", "--count", commit], capture_output=True, text=True, check=False
     )

@@ -15,6 +15,8 @@ from assay.harness.locate.commits import (
     Asked,
     HistoryError,
     by_number,
+    by_verdict,
+    case_in,
     checkout,
     first_bad,
     history,
@@ -76,3 +78,42 @@ def test_checkout_stands_at_each_commit(tmp_path: Path) -> None:
 def test_the_history_is_that_of_the_checkout_by_default() -> None:
     """`git clone` takes the root of a repository, and no folder in it."""
     assert (locate_commands.ROOT / "pyproject.toml").is_file() and (locate_commands.ROOT / ".git").exists()
+
+
+BACKEND = """
+import torch
+
+
+def mine(gm, example_inputs):
+    return lambda *args: tuple(y * {factor} for y in gm.forward(*args))
+"""
+CASES_OF_A_USER = """
+import torch
+from assay import case
+
+
+@case(modes=("infer",))
+def sine():
+    return torch.sin, (torch.ones(3),), {}
+"""
+
+
+def test_commits_of_a_users_backend_are_run_by_this_assay(tmp_path: Path) -> None:
+    told: list[str] = []
+    texts = {"good": BACKEND.format(factor=1.0), "untried": "import nothing_there\n", "bad": BACKEND.format(factor=1.1)}
+    for name, text in texts.items():
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "users_backend.py").write_text(text)
+    (tmp_path / "cases.py").write_text(CASES_OF_A_USER)
+    asked = Asked(f"{tmp_path}/cases.py::sine", "infer", "users_backend:mine", 1)
+    attempt = by_verdict(lambda commit: tmp_path / commit, asked, told.append)
+    assert [attempt(name) for name in texts] == [GOOD, UNTRIED, BAD]
+    assert len(told) == 1 and "nothing_there" in told[0]
+
+
+def test_commits_have_the_case_of_their_time(tmp_path: Path) -> None:
+    (tmp_path / "cases.py").touch()
+    assert case_in(tmp_path, "cases.py::sine") == f"{tmp_path}/cases.py::sine"
+    assert (
+        case_in(tmp_path, "zoo.bert") == "zoo.bert" and case_in(tmp_path, "a.py::b") == f"{Path('a.py').resolve()}::b"
+    )

@@ -2,21 +2,31 @@
 
 from __future__ import annotations
 
+import datetime
+import subprocess
+import sys
 import time
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 pytest.importorskip("sqlalchemy", reason="the store needs the extra `nightly`")
 pytest.importorskip("alembic", reason="the store needs the extra `nightly`")
 pytest.importorskip("plotly", reason="the figures need the extra `nightly`")
 
+from assay.harness.cli.night_commands import nightly
+from assay.harness.judge.ledger import Judgement
 from assay.harness.night import parts as night_parts
+from assay.harness.night.done import Done, FolderError, held
 from assay.harness.night.night import MOST_LINES, Night, Settings, run_night
-from assay.harness.night.parts import Part, Ran, parts, run_part
-from assay.harness.remember.reports import results_of
-from assay.harness.remember.store import Store
-from assay.harness.remember.verdict_on_run import judge_run
+from assay.harness.night.parts import FIRST, Part, Place, Ran, arguments_of, parts, run_part
+from assay.harness.remember.causes import locate_within
+from assay.harness.remember.reports import Reported, keep_programs, reported
+from assay.harness.remember.store import Kept, Store
+from assay.harness.remember.verdict_on_run import NEW, judge_run
+from assay.harness.search.hunt_worker import AS_MUCH
+from tests.harness.night import killed
 from tests.harness.remember.rows import FACTS, row
 from tests.sources import ROOT
 
@@ -33,27 +43,98 @@ def test_parts_draw_others_each_night() -> None:
     assert {name for name in one if one[name] != other[name]} == {"ops", "programs", "machine"}
 
 
-def test_a_part_whose_time_is_up_reports_what_it_has(tmp_path: Path) -> None:
-    part = Part("zoo", ("run", str(CASES), "--backend", "eager", "--timeout", "60"), 1.0)
-    start = time.monotonic()
-    ran = run_part(part, 12.0, tmp_path)
-    assert time.monotonic() - start < 12.0 + night_parts.GRACE_S
-    assert ran.document is not None and "rows in" in ran.line()
+def test_a_part_whose_time_is_up_reports_what_it_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(killed.NAME, str(tmp_path))  # its second case never ends
+    place, ended = Place(tmp_path), night_parts.ended
+
+    def up_after_a_row(process: subprocess.Popen[bytes], limit_s: float) -> int | None:
+        while not (document := night_parts.read_report(killed.ONLY, place)) or not document["results"]:
+            time.sleep(0.2)
+        return ended(process, limit_s)
+
+    monkeypatch.setattr(night_parts, "ended", up_after_a_row)
+    ran = run_part(killed.ONLY, 0.1, place)
+    assert ran.status is not None and ran.line().endswith("s, cut short: its time was up")
+    assert ran.document is not None and ran.line().startswith("zoo         1 row in")
 
 
 def test_a_part_that_dies_is_said(tmp_path: Path) -> None:
-    ran = run_part(Part("zoo", ("run", "nothing"), 1.0), 60.0, tmp_path)
+    ran = run_part(Part("zoo", ("run", "nothing"), 1.0), 60.0, Place(tmp_path))
     assert ran.document is None and ran.line() == "zoo         wrote no report (exit status 2)"
 
 
 def test_night_finds_the_cause_and_writes_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    only = Part("zoo", ("run", str(CASES), "--backend", WRONG, "--mode", "infer"), 1.0)
+    only = Part("zoo", ("run", str(CASES), "--backend", WRONG, "--mode", "infer", "--filter", ".model"), 1.0)
     monkeypatch.setattr("assay.harness.night.night.parts", lambda backends, seed: (only,))
     settings = Settings((WRONG,), 90.0, tmp_path, f"sqlite:///{tmp_path}/runs.sqlite", only=("zoo",))
     done = run_night(settings)
     assert not done.passes and done.verdict.differences == 1
     assert done.page.is_file() and done.seconds < 90
-    assert done.summary()[0].startswith("1 differences, 1 causes, 1 new")
+    assert done.summary()[0].startswith("1 difference, 1 cause, 1 new")
+
+
+def test_a_night_that_was_killed_loses_the_case_in_flight(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(killed.NAME, str(tmp_path))
+    first = subprocess.Popen([sys.executable, "-m", killed.__name__, str(tmp_path)], cwd=ROOT)
+    while not _rows(tmp_path):
+        assert first.poll() is None
+        time.sleep(0.2)
+    first.kill()
+    first.wait()
+    with held(tmp_path, 60.0):  # the part has been told, and has ended
+        (tmp_path / "gate").touch()
+    made = (tmp_path / "made").read_text()
+    again = killed.night(tmp_path, continues=True)
+    assert again.passes and sorted(row.result.case for row in again.verdict.rows) == ["killed.first", "killed.second"]
+    assert "first" not in (tmp_path / "made").read_text().removeprefix(made)
+    assert again.ran[0].document is not None and len(again.ran[0].document["results"]) == 2
+    assert killed.night(tmp_path, continues=True).verdict.run.id != again.verdict.run.id  # as that one has ended
+
+
+def _rows(folder: Path) -> list[Kept]:
+    if not (folder / "night.jsonl").is_file():
+        return []
+    with Store.open(f"sqlite:///{folder}/runs.sqlite") as store:
+        return store.rows(store.run("last"))
+
+
+def test_a_part_that_has_ended_is_not_run_again(tmp_path: Path) -> None:
+    done = Done.begin(tmp_path, "abc")
+    done.end("zoo", 2.0, 0)
+    with done.path.open("a") as file:
+        file.write('{"part": "sema')  # killed in the middle of a line
+    read = Done.read(tmp_path)
+    assert read is not None and (read.run, read.parts) == ("abc", {"zoo": (2.0, 0)})
+
+
+def test_programs_go_on_behind_the_last_one(tmp_path: Path) -> None:
+    part, place = Part("programs", ("run", "programs", "--first", FIRST), 1.0), Place(tmp_path)
+    assert arguments_of(part, 1.0, place)[-1] == "0"
+    place.report(part).write_text('{"programs": 30, "settings": {"first": 12}, "interrupted": true}')
+    assert arguments_of(part, 1.0, place)[-1] == "42"
+
+
+def test_a_folder_is_one_nights_at_a_time(tmp_path: Path) -> None:
+    with held(tmp_path, 0.0), pytest.raises(FolderError, match="another night runs in"), held(tmp_path, 0.0):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [(("--backend", "nothing"), "nothing"), (("--only", "zo"), "the parts of a night are zoo, semantics")],
+)
+def test_a_night_of_nothing_is_refused(tmp_path: Path, given: tuple[str, str], said: str) -> None:
+    done = CliRunner().invoke(nightly, [*given, "--output", str(tmp_path)])
+    assert done.exit_code == 2 and said in done.output
+
+
+def test_a_night_without_a_row_does_not_pass(tmp_path: Path) -> None:
+    with Store.open(f"sqlite:///{tmp_path}/runs.sqlite") as store:
+        verdict = judge_run(store, store.begin(FACTS, {}), None)
+    settings, (zoo, *_) = Settings(("mine",), 60.0, tmp_path, ""), parts(("mine",), 0)
+    told = Ran(zoo, 9.0, 1, None, was_told=True)
+    assert told.line() == "zoo         wrote no report (its time was up after 9 s)"
+    assert not Night(settings, verdict, (), tmp_path, 1.0, [Ran(zoo, 1.0, 0, {"results": []})]).passes
 
 
 def test_summary_has_under_twenty_lines(tmp_path: Path) -> None:
@@ -74,5 +155,39 @@ def test_rows_are_taken_of_every_kind_of_report() -> None:
     machine = {"plan": {"backend": "b"}, "failures": {"values": {"differences": [difference], "script": "x = 1"}}}
     documents = [{"results": [{**result, "passes": False, "notes": []}]}, {"failures": [{"result": result}]},
                  {"machine": [machine]}, {"results": [{"name": "a fault of the self-test"}]}]  # fmt: skip
-    found = [[each.verdict for each in results_of(document)] for document in documents]
+    found = [[each.result.verdict for each in reported(document)] for document in documents]
     assert found == [["diverged"], ["diverged"], ["diverged"], []]
+
+
+def test_what_fails_with_dynamo_alone_is_not_new() -> None:
+    result = {"case": "programs.t_", "mode": "infer", "backend": "b", "verdict": "crash", "differences": []}
+    drawn = {"result": result, "passes": True, "notes": ["Dynamo alone fails in the same way"], "source": "x = 1"}
+    excused, failing = reported({"failures": [drawn | {"alone": AS_MUCH}, drawn | {"alone": "same"}]})
+    today = datetime.date.today()
+    assert excused.judged((), today).judgement == Judgement(True, ("Dynamo alone fails in the same way",))
+    assert not failing.judged((), today).judgement.passes and failing.program == "x = 1"
+
+
+DRAWN = """
+import torch
+
+
+def inputs():
+    return (torch.linspace(-2, 2, 8),)
+
+
+def program(x):
+    return {call}
+"""
+
+
+@pytest.mark.parametrize(("call", "failed"), [("torch.nn.functional.gelu(x)", 3), ("x.sin()", None)])
+def test_a_drawn_program_is_its_own_repro(tmp_path: Path, call: str, failed: int | None) -> None:
+    with Store.open(f"sqlite:///{tmp_path}/runs.sqlite") as store:
+        run = store.begin(FACTS, {})
+        found = Reported(row("programs.gelu", "diverged", "values", WRONG).result, (), DRAWN.format(call=call))
+        store.add(run, found.judged((), datetime.date.today()))
+        keep_programs(store, run, [found])
+        locate_within(store, run, 60.0)
+        (cause,) = judge_run(store, run, None).of(NEW)
+    assert cause.cluster.name.endswith("diverged values in gelu") and cause.cluster.body.get("failed") == failed

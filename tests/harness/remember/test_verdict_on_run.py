@@ -58,11 +58,11 @@ def test_causes_are_new_known_excused_and_fixed(store: Store) -> None:
     verdict = judge_run(store, run, base)
     states = {cause.cluster.body["kind"]: (cause.state, len(cause.rows)) for cause in verdict.causes}
     assert states == {
-        "diverged values": ("known", 2), "crash : ": ("new", 1), "diverged alias": ("excused", 1),
+        "diverged values": ("known", 2), "crash": ("new", 1), "diverged alias": ("excused", 1),
         "diverged stride": ("fixed", 1),
     }  # fmt: skip
     assert not verdict.passes
-    assert verdict.sentence() == "4 differences, 3 causes, 1 new since old, 1 fixed; 5 rows"
+    assert verdict.sentence() == "4 differences, 3 causes, 1 new since commit old, 1 fixed; 5 rows"
     assert document(verdict)["causes"][0]["first_commit"] == "new"
 
 
@@ -116,7 +116,7 @@ def test_triage_says_so_by_its_exit_code(store: Store, tmp_path: Path) -> None:
     assert told.exit_code == 1 and "1 new" in told.output
     ran(store, [row("a", "diverged")], "newer", "2026-01-02")
     told = CliRunner().invoke(commands, ["triage", "--store", url])
-    assert told.exit_code == 0 and "0 new since old" in told.output
+    assert told.exit_code == 0 and "0 new since commit old" in told.output
     assert CliRunner().invoke(commands, ["triage", "--store", url, "--base", "nothing"]).exit_code == 2
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,8 @@ from assay.harness.judge.ledger import Judgement
 from assay.harness.outcome import Difference, Result
 from assay.harness.report import documents as report
 from assay.harness.report.documents import Row
+from assay.harness.report.environment import commit
+from assay.harness.track.measure import position_of
 
 ENVIRONMENT = {"torch": "2.13.0", "cpu": "a processor", "date": "2026-01-01", "gpu": None}
 
@@ -92,3 +95,12 @@ def test_speed_bars_grow_from_the_middle_and_stay_on_the_track() -> None:
 def test_fallbacks_are_summed_and_sorted() -> None:
     rows = [row(fallbacks={"aten.mm": 1, "aten.sort": 3}), row(fallbacks={"aten.mm": 4})]
     assert report.fallback_totals(rows) == [("aten.mm", 5), ("aten.sort", 3)]
+
+
+def test_the_commit_is_of_the_project_that_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    git = ["git", "-C", str(tmp_path), "-c", "user.name=a", "-c", "user.email=a@b"]
+    for words in (["init", "-q"], ["commit", "-q", "--allow-empty", "-m", "one"]):
+        subprocess.run([*git, *words], check=True)
+    monkeypatch.setenv("ASSAY_PROJECT", str(tmp_path))
+    head = subprocess.run([*git, "rev-parse", "HEAD"], capture_output=True, text=True, check=True).stdout
+    assert (found := commit()) is not None and head.startswith(found) and position_of() == 1
