@@ -218,6 +218,7 @@ class _Trial:
             timed = timed and self._is_timable(eager, ours, first_call(script))
             timing = self._timing(first_call(script), compiled) if timed else _Timing()
         del script, compiled
+        torch._dynamo.reset()  # it holds the program, with its parameters and gradients
         if quick and is_identical(eager, ours, self._rules):
             return self._row(*_verdict(eager, ours, Comparison()), Comparison(), ours, timing, before)
         if oracle is None:

@@ -7,6 +7,8 @@ looked at byte by byte.
 
 from __future__ import annotations
 
+import ctypes
+import gc
 from collections.abc import Iterator, Mapping
 
 import torch
@@ -82,6 +84,14 @@ def _other_values(tensor: Tensor) -> Tensor:
         return ~tensor
     flipped = bits(tensor.contiguous()) ^ 1
     return flipped.view(tensor.dtype) if not tensor.is_complex() else flipped.view(tensor.dtype).view(tensor.shape)
+
+
+def give_back() -> None:
+    """Gives memory that was freed back to the system, where the C library keeps it for later and can let go of it."""
+    gc.collect()
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)
 
 
 def bits(tensor: Tensor) -> Tensor:
