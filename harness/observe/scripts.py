@@ -44,7 +44,7 @@ def acts_for(case: Case, mode: str, thorough: bool = False, state_bytes: int = 0
     """
     if case.numbers:
         return steps(mode, len(case.numbers))
-    acts = chosen(case.name, mode, thorough, state_bytes > 0)[1]
+    acts = chosen(case.name, mode, thorough)[1]
     is_large = not thorough and 2 * state_bytes * len(acts) > MOST_BYTES
     return FEW[mode] if case.scenario is not None or is_large else acts
 
