@@ -86,7 +86,7 @@ def _mark(tensor: Tensor) -> Tensor | bytes:
     """What the tensor's numbers are known by: a copy of their bytes, or a digest of many on a CPU."""
     if tensor.is_cuda or tensor.nbytes < DIGESTED_BYTES:
         return bits(tensor).clone()
-    return hashlib.sha1(bits(tensor).contiguous().numpy()).digest()
+    return hashlib.sha1(bits(tensor).contiguous().numpy().data).digest()
 
 
 def _has_mark(tensor: Tensor, mark: Tensor | bytes) -> bool:

@@ -71,7 +71,8 @@ def _suspects(ours: Tensor, eager: Tensor, truth: Tensor | None) -> Tensor:
     pieces = zip(*(each.reshape(-1).split(AT_ONCE) for each in (ours, eager, anchor)), strict=True)
     places, ratios = list[Tensor](), list[Tensor]()
     for number, piece in enumerate(pieces):
-        beyond = _beyond(*piece, eager.numel())
+        one, other, centre = piece
+        beyond = _beyond(one, other, centre, eager.numel())
         found = (beyond > 1).nonzero()[:, 0]
         places.append(found + number * AT_ONCE)
         ratios.append(beyond[found])
