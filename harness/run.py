@@ -38,6 +38,7 @@ from assay.harness.backends import resources
 from assay.harness.backends.registry import Backend
 from assay.harness.calls.clone import Call, CloneError, copy_call
 from assay.harness.calls.errors import is_refusal, is_same_error, name_of, place_of, unwrapped
+from assay.harness.calls.memory import give_back
 from assay.harness.calls.tree import walk_call
 from assay.harness.case import Case
 from assay.harness.judge.compare import Comparison, Rules, compare, is_different, is_identical
@@ -62,6 +63,8 @@ from assay.harness.outcome import Difference, Result
 from assay.harness.protocol.acts import FEW, Protocol
 from assay.harness.timed_alone import alone
 
+LARGE_BYTES = 1 << 26
+"""Of parameters and buffers: of such a program, memory is given back after each run."""
 BOTH_RAISE = "both raise"
 """How the detail of a row begins where eager raises too."""
 ROUNDS = 5
@@ -218,6 +221,8 @@ class _Trial:
             timed = timed and self._is_timable(eager, ours, first_call(script))
             timing = self._timing(first_call(script), compiled) if timed else _Timing()
         del script, compiled
+        torch._dynamo.reset()  # it holds the program, with its parameters and gradients
+        self._let_go()
         if quick and is_identical(eager, ours, self._rules):
             return self._row(*_verdict(eager, ours, Comparison()), Comparison(), ours, timing, before)
         if oracle is None:
@@ -303,9 +308,17 @@ class _Trial:
 
     def _oracle(self, eager: Run) -> Oracle:
         again = self._observed(self.scripts.script(), like=eager)
+        self._let_go()
         draws = any(observation.uses_random for observation in eager)
         runs = EagerRuns(self.call, self.scripts, self.mode, self.seed, draws)
-        return Oracle(eager, again, anchor(runs.wide(), eager), runs)
+        made = Oracle(eager, again, anchor(runs.wide(), eager), runs)
+        self._let_go()
+        return made
+
+    def _let_go(self) -> None:
+        """Gives the memory of what is over back to the system, if the program is large."""
+        if bytes_of_state(self.call) >= LARGE_BYTES:
+            give_back()
 
     def _observed(self, script: Script, like: Run | None = None) -> Run:
         """An eager run; what is equal to another run shares its memory."""

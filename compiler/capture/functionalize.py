@@ -27,7 +27,7 @@ from assay.compiler.capture.decompositions.product_gradients import products_by_
 from assay.compiler.capture.inputs import Call, CallLeaf
 from assay.compiler.capture.replayed_warnings import warned
 from assay.compiler.capture.shown_results import showing
-from assay.compiler.capture.unrecorded_writes import WrittenOut
+from assay.compiler.capture.unrecorded_writes import UnrecordedWrites
 from assay.compiler.capture.user_code.printed_values import record_print as record_print  # which registers it
 from assay.compiler.capture.user_code.recorded_functions import functions_recorded
 from assay.compiler.capture.user_code.rewritten_calls import UserCalls
@@ -168,7 +168,7 @@ def _run(trace: Trace, call: Call, arguments: list[object]) -> list[object]:
     for a program that no fake tensors can run."""
     try:
         rewriting = nullcontext() if trace.pre_dispatch else UserCalls()  # what it makes of composite operators
-        with trace.noting_modes(), rewriting, WrittenOut(), trace.noting_offsets():
+        with trace.noting_modes(), rewriting, UnrecordedWrites(), trace.noting_offsets():
             return list(call.function(arguments))
     except Unsupported:
         raise

@@ -1,6 +1,7 @@
-"""Notices a call with `out=` that torch does not record as a write of it.
+"""Notices calls that torch does not record as the writes that they are.
 
-Functionalization loses some (`linalg.matrix_rank`): the graph would return what `out` held before.
+Functionalization loses some writes of `out=` (`linalg.matrix_rank`): the graph would return what `out` held before. It
+loses the dtype of what a program assigns to `tensor.data`, as `module.to(dtype)` does.
 """
 
 from __future__ import annotations
@@ -15,14 +16,19 @@ from torch.utils import _pytree as pytree
 from assay.compiler.errors import Unsupported
 from assay.compiler.ir.tensors.in_place import version
 
+SET_DATA = torch.Tensor.data.__set__  # type: ignore[attr-defined]
 
-class WrittenOut(TorchFunctionMode):
-    """While it is entered, a call that leaves the version of one of its `out=` as it was raises Unsupported."""
+
+class UnrecordedWrites(TorchFunctionMode):
+    """While it is entered, a call that leaves the version of one of its `out=` as it was raises Unsupported. So does an
+    assignment to `data` in another dtype."""
 
     def __torch_function__(
         self, func: Callable[..., Any], types: Sequence[type], args: Sequence[Any] = (),
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:  # fmt: skip
+        if func == SET_DATA and args[0].dtype != args[1].dtype:
+            raise Unsupported(f"the program gives a tensor of {args[0].dtype} data of {args[1].dtype}")
         out = (kwargs or {}).get("out")
         if out is None:
             return func(*args, **kwargs or {})

@@ -7,6 +7,9 @@ looked at byte by byte.
 
 from __future__ import annotations
 
+import ctypes
+import gc
+import hashlib
 from collections.abc import Iterator, Mapping
 
 import torch
@@ -18,6 +21,9 @@ EXACT_BYTES = 1 << 26
 """Above this interval two tensors count as overlapping when their intervals do."""
 POKE_BYTES = 1 << 30
 """How much memory the pokes of one observation may compare; outputs beyond it are not poked, in any run."""
+
+DIGESTED_BYTES = 1 << 24
+"""Of tensors that a poke must not change, as large as this, no copy is kept but a digest."""
 
 Alias = tuple[str, str, str]
 
@@ -66,14 +72,25 @@ def poke(outputs: Mapping[str, Tensor], watched: Mapping[str, Tensor]) -> dict[s
 
 def _changed_by_writing(path: str, tensor: Tensor, watched: Mapping[str, Tensor]) -> tuple[str, ...]:
     others = {name: other for name, other in watched.items() if name != path and has_memory(other)}
-    before = {name: bits(other).clone() for name, other in others.items()}
+    before = {name: _mark(other) for name, other in others.items()}
     kept = tensor.detach().clone()
     with torch.inference_mode(tensor.is_inference()), torch.no_grad():
         tensor.copy_(_other_values(kept))
-    changed = tuple(sorted(name for name, other in others.items() if not torch.equal(bits(other), before[name])))
+    changed = tuple(sorted(name for name, other in others.items() if not _has_mark(other, before[name])))
     with torch.inference_mode(tensor.is_inference()), torch.no_grad():
         tensor.copy_(kept)
     return changed
+
+
+def _mark(tensor: Tensor) -> Tensor | bytes:
+    """What the tensor's numbers are known by: a copy of their bytes, or a digest of many on a CPU."""
+    if tensor.is_cuda or tensor.nbytes < DIGESTED_BYTES:
+        return bits(tensor).clone()
+    return hashlib.sha1(bits(tensor).contiguous().numpy().data).digest()
+
+
+def _has_mark(tensor: Tensor, mark: Tensor | bytes) -> bool:
+    return _mark(tensor) == mark if isinstance(mark, bytes) else torch.equal(bits(tensor), mark)
 
 
 def _other_values(tensor: Tensor) -> Tensor:
@@ -82,6 +99,14 @@ def _other_values(tensor: Tensor) -> Tensor:
         return ~tensor
     flipped = bits(tensor.contiguous()) ^ 1
     return flipped.view(tensor.dtype) if not tensor.is_complex() else flipped.view(tensor.dtype).view(tensor.shape)
+
+
+def give_back() -> None:
+    """Gives memory that was freed back to the system, where the C library keeps it for later and can let go of it."""
+    gc.collect()
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)
 
 
 def bits(tensor: Tensor) -> Tensor:

@@ -27,7 +27,7 @@ Which NaN a NaN is counts nowhere.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -87,7 +87,7 @@ def compare(oracle: Oracle, ours: Sequence[Observation], rules: Rules = Rules())
     """Ours against eager, every step. Fields in which two eager runs differ are unstable, not different."""
     draws = _draws(oracle, rules)
     unstable, asked = _asked(oracle, rules)
-    steady = [found for found in _found(ours, asked) if (found.field, found.path) not in asked.shaky]
+    steady = [found for found in _found(ours, asked, lets_go=True) if (found.field, found.path) not in asked.shaky]
     excused = [difference for difference in steady if draws and difference.field in FROM_DRAWS]
     judged = [difference for difference in steady if difference not in excused]
     different, untold, unanchored = (
@@ -142,32 +142,45 @@ class _Asked:
         return found.field not in self.unheld and (found.field, found.path) not in self.shaky
 
 
-def _found(ours: Sequence[Observation], asked: _Asked, is_brief: bool = False) -> list[Difference]:
+def _found(
+    ours: Sequence[Observation], asked: _Asked, is_brief: bool = False, lets_go: bool = False
+) -> list[Difference]:
     """What differs, judged by as few further runs of eager as settle it: none, two, all but those that are made where
     something is barely off, all.
 
     A field in which something differs for sure is lost. What is open in that field stays open: it changes nothing.
-    With `is_brief`, the first that differs for sure and is held against a backend is the last that is looked at.
+    With `is_brief`, the first that differs for sure and is held against a backend is the last that is looked at. With
+    `lets_go`, a large float64 run keeps no more after the first level than is asked for.
     """
-    known: dict[Place, Finding | None] = {}
-    elements: dict[Place, Elements | None] = {}
-    left: Set[Place] = frozenset()
+    at = dataclasses.replace(asked, known={}, elements={})
+    left: Mapping[Place, Elements | None] = {}
     found: list[Difference] = []
     for makes in LEVELS:
-        oracle = asked.oracle.about({place: elements.get(place) for place in left}, makes)
-        at = dataclasses.replace(asked, oracle=oracle, known=known, elements=elements)
-        found, lost = [], set[str]()
-        for each in _steps(asked.oracle.eager, ours, at):
-            found.append(each)
-            if each.kind == DIFFERS and at.is_held_against(each):
-                lost.add(each.field)
-                if is_brief:
-                    return found
-        known = {place: told for place, told in at.known.items() if not _is_open(told) or place[1] in lost}
-        left = at.known.keys() - known.keys()
+        found, lost = _found_with(ours, at, at.oracle.about(left, makes), is_brief)
+        if is_brief and lost:
+            return found
+        settled = {place: told for place, told in at.known.items() if not _is_open(told) or place[1] in lost}
+        left = {place: at.elements.get(place) for place in at.known.keys() - settled.keys()}
         if not left:
             break
+        at = dataclasses.replace(at, known=settled)
+        if lets_go:
+            at.oracle.keep_at(left)
     return [_as_settled(each) for each in found]
+
+
+def _found_with(
+    ours: Sequence[Observation], asked: _Asked, oracle: Oracle, is_brief: bool
+) -> tuple[list[Difference], set[str]]:
+    """What differs by what that oracle says, and the fields that are lost; no more than the first, if `is_brief`."""
+    found, lost = list[Difference](), set[str]()
+    for each in _steps(oracle.eager, ours, dataclasses.replace(asked, oracle=oracle)):
+        found.append(each)
+        if each.kind == DIFFERS and asked.is_held_against(each):
+            lost.add(each.field)
+            if is_brief:
+                break
+    return found, lost
 
 
 def _judged_or_open(judge: Callable[[], Finding | None]) -> Finding | None:
@@ -280,6 +293,8 @@ class _Pair:
     ours: Observation
     asked: _Asked
     index: int
+    firsts: dict[tuple[str, int, int], str] = field(default_factory=dict)
+    """The first path of a tensor that has several, by the kind of thing that it is and both copies of its numbers."""
 
     @property
     def oracle(self) -> Oracle:
@@ -375,7 +390,8 @@ class _Pair:
     def _explain(self, name: str, path: str, eager: Seen, ours: Seen) -> Finding | None:
         if eager.value.shape != ours.value.shape or eager.value.dtype != ours.value.dtype:
             return None  # a difference of shape or dtype, said already
-        return self._known(name, path, lambda: self._judge(name, path, eager, ours))
+        first = self.firsts.setdefault((name, id(eager.value), id(ours.value)), path)
+        return self._known(name, first, lambda: self._judge(name, first, eager, ours))
 
     def _judge(self, name: str, path: str, eager: Seen, ours: Seen) -> Finding | None:
         if name == "gradient" or eager.value.is_complex():

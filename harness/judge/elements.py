@@ -19,7 +19,7 @@ EVEN = 1 << 16
 """So many of these lie at even distances."""
 SUSPECTS = 1 << 15
 """So many at most are those that one run of eager does not settle: the ones that are furthest beyond their bound."""
-AT_ONCE = 1 << 24
+AT_ONCE = 1 << 21
 """So many are looked at at once for those, in a dozen float64 numbers each."""
 STRAYS = 1 << 12
 """So many more are the furthest from eager, in units in the last place."""
@@ -71,17 +71,19 @@ def _suspects(ours: Tensor, eager: Tensor, truth: Tensor | None) -> Tensor:
     pieces = zip(*(each.reshape(-1).split(AT_ONCE) for each in (ours, eager, anchor)), strict=True)
     places, ratios = list[Tensor](), list[Tensor]()
     for number, piece in enumerate(pieces):
-        beyond = _beyond(*piece)
+        one, other, centre = piece
+        beyond = _beyond(one, other, centre, eager.numel())
         found = (beyond > 1).nonzero()[:, 0]
         places.append(found + number * AT_ONCE)
         ratios.append(beyond[found])
     return torch.cat(places)[torch.cat(ratios).argsort(descending=True)]
 
 
-def _beyond(ours: Tensor, eager: Tensor, anchor: Tensor) -> Tensor:
-    """How many times its bound each element is off; 0 for those within a few units in the last place of eager."""
+def _beyond(ours: Tensor, eager: Tensor, anchor: Tensor, numel: int) -> Tensor:
+    """How many times its bound each element is off, of a tensor of `numel`; 0 for those within a few units in the last
+    place of eager."""
     one, other, centre, precision = real(ours), real(eager), real(anchor), Precision.of(eager.dtype)
     off, error = ((each - centre).abs().nan_to_num(0.0, 0.0, 0.0) for each in (one, other))
-    beyond = Bounds(centre.nan_to_num(0.0, 0.0, 0.0), precision).beyond(off, error)
+    beyond = Bounds(centre.nan_to_num(0.0, 0.0, 0.0), precision, numel).beyond(off, error)
     beyond[(one - other).abs() <= precision.ulps(other.abs())] = 0.0
     return beyond.amax(-1) if ours.is_complex() else beyond

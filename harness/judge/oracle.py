@@ -16,12 +16,12 @@ from torch import Tensor
 
 from assay.harness.calls.clone import SINGLE
 from assay.harness.calls.errors import name_of
-from assay.harness.calls.memory import bits
+from assay.harness.calls.memory import bits, give_back
 from assay.harness.judge import kinks
 from assay.harness.judge.eager_runs import EagerRuns, Part, Places, Run
 from assay.harness.judge.elements import Elements
 from assay.harness.judge.tolerance import RUNS, Evidence, largest
-from assay.harness.observe.observation import Observation, Place, Seen, elements_at, is_same_stream
+from assay.harness.observe.observation import Observation, Place, Seen, Watch, elements_at, is_same_stream
 from assay.harness.protocol.acts import AUTOCAST, AUTOCAST_DTYPE, needed_for
 
 FEW, SAMPLES, MORE = 2, 4, 12
@@ -38,6 +38,8 @@ BETWEEN = {
 }
 """The dtype in which a program may be computed between its roundings to another. It is float64, also where inputs are
 narrower and a rounding of theirs is too large a step. Halves are computed in float32."""
+LARGE_BYTES = 1 << 28
+"""A float64 run of as many bytes lets go of what is judged."""
 SINGLE_TO_DOUBLE = torch.finfo(torch.float64).eps / torch.finfo(torch.float32).eps
 
 
@@ -52,6 +54,8 @@ class Oracle:
     has_kinks: bool = True
     makes: frozenset[str] = ALL
     """Which of the further runs are made (`Evidence`)."""
+    has_let_go: bool = False
+    """Whether `wide` keeps some of its numbers alone."""
     _scales: dict[tuple[int, str], float] = field(default_factory=dict, init=False)
     _elements: dict[int, int] = field(default_factory=dict, init=False)
     """By the step, how many elements its state has."""
@@ -64,6 +68,15 @@ class Oracle:
             return dataclasses.replace(self, makes=makes)
         which = {place: None if some is None else some.places for place, some in places.items()}
         return dataclasses.replace(self, runs=self._runs_about(which), makes=makes)
+
+    def keep_at(self, places: Mapping[Place, Elements | None]) -> None:
+        """Lets go of all other numbers of the float64 run, if it is large."""
+        if isinstance(self.wide, str) or _bytes(self.wide) < LARGE_BYTES:
+            return
+        watch = Watch(places={place: None if some is None else some.places for place, some in places.items()})
+        self.wide = tuple(watch.kept(step, seen, set()) for step, seen in enumerate(self.wide))
+        self.has_let_go = True
+        give_back()
 
     def _runs_about(self, places: Places) -> EagerRuns:
         """Runs of the acts in question, where such a run of eager gives what the whole run gave, bit for bit. Else of
@@ -81,7 +94,8 @@ class Oracle:
 
     def around(self, eager: Run) -> Oracle:
         """The same evidence for what eager does elsewhere; nothing is excused by kinks there."""
-        return dataclasses.replace(self, eager=eager, again=eager, has_kinks=False)
+        wide = anchor(self.runs.wide(), eager) if self.has_let_go else self.wide
+        return dataclasses.replace(self, eager=eager, again=eager, wide=wide, has_kinks=False, has_let_go=False)
 
     def evidence(self, step: int, kind: str, path: str, some: Elements | None = None) -> Evidence:
         """What the tensor at `path`, or some elements of it, are judged by. `kind` is as `of_kind` has it."""
@@ -234,6 +248,12 @@ class Oracle:
         if step not in self._elements:
             self._elements[step] = sum(other.value.numel() for other in self.eager[step].state.values())
         return max(1.0, self._elements[step] / max(1, seen.value.numel()))
+
+
+def _bytes(run: Run) -> int:
+    """The memory of a run's numbers, as if no two observations shared any."""
+    looks = (values.values() for seen in run for values in (seen.outputs, seen.state, seen.gradients))
+    return sum(one.value.nbytes for values in looks for one in values if one is not None)
 
 
 def anchor(wide: Run | str, eager: Run) -> Run | str:

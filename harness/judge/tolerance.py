@@ -58,7 +58,7 @@ STRAYED = 16.0
 BARELY = 4.0
 LARGE, SPARSE = 1 << 16, 8
 """A tensor of so many elements, of which one in so many at most is not zero, is judged by these first."""
-PIECE = 1 << 24
+PIECE = 1 << 22
 """Elements that are judged at once, each in a dozen float64 numbers."""
 
 Samples = Callable[[], Sequence[Tensor]]

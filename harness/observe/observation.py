@@ -30,6 +30,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy
@@ -54,6 +55,7 @@ TORCH = Path(torch.__file__).parent
 COPIES = 4
 """Tensors that are written for each one that was given up: the allocator may give a few other places first."""
 OURS = Path(__file__).parents[2]
+NOTHING: Mapping[str, Tensor] = MappingProxyType({})
 Place = tuple[int, str, str]
 """A tensor of a run: its act, the kind of thing that it is, its path."""
 HELD_NUMBERS = 1 << 24
@@ -188,6 +190,8 @@ class Script:
     other_dtypes: Dtypes = field(default_factory=dict)
     moved: Callable[[Tensor], Tensor] | None = None
     """What becomes of each cotangent."""
+    pristine: Mapping[str, Tensor] = field(default_factory=dict)
+    """The state before its first move, by path: nobody writes these tensors."""
     skipped: frozenset[int] = frozenset()
     """Acts that are left out. What is moved in them is moved before the next act that is not."""
 
@@ -224,6 +228,15 @@ class Watch:
         if self.keeps_unwritten:
             return seen
         return dataclasses.replace(seen, state={path: one for path, one in seen.state.items() if path in written})
+
+    def asks(self, place: Place) -> bool:
+        """Whether the numbers at that place are kept."""
+        return self.places is None or place in self.places
+
+    @property
+    def looks_back(self) -> bool:
+        """Whether anybody asks for what acts gave before, looked at again."""
+        return self.places is None or any(kind == "earlier" for _, kind, _ in self.places)
 
     def _asked(self, index: int, seen: Observation, places: Mapping[Place, Tensor | None]) -> Observation:
         def some(kind: str, values: Mapping[str, Seen | None]) -> dict[str, Any]:
@@ -302,7 +315,7 @@ def observe(
     assert first is not None, "a protocol begins with a call"
     function = first.function if compiled is None else compiled
     function = function if scenario is None else functools.partial(scenario, function)
-    run = _Run(script, function, mode, seed, watch.is_brief)
+    run = _Run(script, function, mode, seed, watch)
     set_mode(first, mode)
     seed_all(seed)
     last = len(script.acts) - 1
@@ -488,9 +501,14 @@ def _has_negative_size(tensor: Tensor) -> bool:
 
 def _copied(plain: Tensor) -> Tensor:
     with torch.no_grad():
-        if plain.device.type != "cpu" and plain.numel() >= _least_on_host.get():
+        if _is_for_host(plain):
             return plain.cpu().contiguous()
         return plain.clone(memory_format=torch.contiguous_format)
+
+
+def _is_for_host(plain: Tensor) -> bool:
+    """Whether a copy of these numbers is kept on the host, though they lie elsewhere."""
+    return plain.device.type != "cpu" and plain.numel() >= _least_on_host.get()
 
 
 def _has_bits(one: Tensor, other: Tensor) -> bool:
@@ -519,11 +537,13 @@ class _Run:
         function: Callable[..., Any],
         mode: str,
         seed: int,
-        is_brief: bool,
+        watch: Watch,
     ) -> None:
         self._script, self._function, self._mode, self._seed, self._moved = script, function, mode, seed, script.moved
-        self._is_brief = is_brief
-        self._look = _look_at_numbers if is_brief else look
+        self._watch, self._is_brief = watch, watch.is_brief
+        self._look = _look_at_numbers if watch.is_brief else look
+        self._known = self._known_at_first()
+        """Copies of numbers that tensors may still have, by the id of each."""
         self._made: list[_Made] = []
         self.written: set[str] = set()
         self._moves = 0
@@ -565,7 +585,7 @@ class _Run:
         if act.back and not act.accumulates:
             self._drop_gradients(leaves)
         versions = {path: _version(tensor) for path, tensor in before.tensors.items()}
-        numbers = {path: _numbers(tensor) for path, tensor in before.tensors.items()}
+        numbers = self._numbers_of(before.tensors)
         random_before = random_state(before.generators)
         step = self._enact(act, call, before, leaves)
         if step.error is not None:
@@ -574,19 +594,19 @@ class _Run:
         after = walk_call(call.function, call.args, call.kwargs)
         names = _names(before.tensors)
         watched = after.tensors | step.tree.tensors
-        state = {path: self._look(tensor, names, numbers.get(path)) for path, tensor in after.tensors.items()}
+        state = self._looked(after.tensors, names, numbers)
+        self._known = {id(tensor): state[path].value for path, tensor in after.tensors.items()}
         unchanged = {path for path, value in numbers.items() if path in state and state[path].value is value}
         written = frozenset(numbers.keys() - unchanged)
         self.written |= written
-        gradients = {path: leaf.grad for path, leaf in leaves.items()} if act.back else {}
         seen_again = self._held if is_last else {path: self._held[path] for path in self._news if path in self._held}
-        earlier = {path: self._look(tensor, {}, self._copies.get(path)) for path, tensor in seen_again.items()}
+        earlier = self._looked(seen_again, {}, self._copies)
         observation = Observation(
             kinds=after.kinds | step.tree.kinds,
             scalars=after.scalars | step.tree.scalars,
             outputs=step.outputs,
             state=state,
-            gradients={path: None if grad is None else self._look(grad, {}) for path, grad in gradients.items()},
+            gradients=self._gradients_of(index, leaves) if act.back else {},
             versions={path: _version(before.tensors[path]) - version for path, version in versions.items()},
             written=written,
             aliases=step.aliases | (aliases(watched | _gradients(leaves)) if self._sees_graph(act) else frozenset()),
@@ -607,6 +627,39 @@ class _Run:
         looked = step.outputs | {f"{path}.grad": seen for path, seen in observation.gradients.items() if seen}
         self._keep(index + 1, step.tree.tensors | _gradients(leaves if act.back else {}), looked)
         return observation if not is_last else self._with_leaks(observation)
+
+    def _known_at_first(self) -> dict[int, Tensor]:
+        """The pristine numbers of the state, by the id of each tensor."""
+        first, pristine = self._script.calls[0], self._script.pristine
+        assert first is not None
+        current = state_of(first.function) if pristine else {}
+        known = {path: value for path, value in pristine.items() if path in current and not _is_for_host(value)}
+        return {id(current[path]): value for path, value in known.items()}
+
+    def _numbers_of(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Copies of the numbers of tensors, one for each: that which is known, where it still has these numbers."""
+        unique = {id(tensor): tensor for tensor in tensors.values()}
+        copies = {key: _numbers_since(tensor, self._known.get(key)) for key, tensor in unique.items()}
+        return {path: copies[id(tensor)] for path, tensor in tensors.items()}
+
+    def _looked(
+        self, tensors: Mapping[str, Tensor], names: Mapping[int, str], before: Mapping[str, Tensor] = NOTHING
+    ) -> dict[str, Seen]:
+        """What tensors are now, each looked at once, though it has several paths: parameters may be tied."""
+        seen: dict[tuple[int, int], Seen] = {}
+        found: dict[str, Seen] = {}
+        for path, tensor in tensors.items():
+            key = id(tensor), id(before.get(path))
+            if key not in seen:
+                seen[key] = self._look(tensor, names, before.get(path))
+            found[path] = seen[key]
+        return found
+
+    def _gradients_of(self, index: int, leaves: Mapping[str, Tensor]) -> dict[str, Seen | None]:
+        """The gradients that leaves have after an act, as far as they are asked for."""
+        asked = {path: leaf.grad for path, leaf in leaves.items() if self._watch.asks((index, "gradient", path))}
+        seen = self._looked({path: grad for path, grad in asked.items() if grad is not None}, {})
+        return {path: seen.get(path) for path in asked}
 
     def _sees_graph(self, act: Act) -> bool:
         """Whether gradients have come that may share memory, and anybody asks."""
@@ -652,6 +705,8 @@ class _Run:
             for path, value in numbers.items():
                 with torch.no_grad():
                     current[path].copy_(value)
+                if not _is_for_host(value):
+                    self._known[id(current[path])] = value
         self._is_behind = False
 
     def _is_movable(self, path: str, tensor: Tensor | None, value: Tensor) -> bool:
@@ -732,12 +787,14 @@ class _Run:
         """Facts of the outputs and the alias graph, before backward frees or changes anything."""
         step.tree = walk(step.output, "output")
         names = {} if self._is_brief else _names(before.tensors | step.tree.tensors)
-        step.outputs = {path: self._look(tensor, names) for path, tensor in step.tree.tensors.items()}
+        step.outputs = self._looked(step.tree.tensors, names)
         if not self._is_brief:
             step.aliases = aliases(walk_call(call.function, call.args, call.kwargs).tensors | step.tree.tensors)
 
     def _keep(self, number: int, given: Mapping[str, Tensor], looked: Mapping[str, Seen]) -> None:
         """Keeps what the act gave, to be looked at again, as far as there is room: at least until the next act."""
+        if not self._watch.looks_back:
+            return
         news = {f"{path} of step {number}": tensor for path, tensor in given.items()}
         kept = self._held if _count(self._held) + _count(news) <= HELD_NUMBERS else {}
         self._held = kept | news

@@ -44,7 +44,7 @@ def acts_for(case: Case, mode: str, thorough: bool = False, state_bytes: int = 0
     """
     if case.numbers:
         return steps(mode, len(case.numbers))
-    acts = chosen(case.name, mode, thorough, state_bytes > 0)[1]
+    acts = chosen(case.name, mode, thorough)[1]
     is_large = not thorough and 2 * state_bytes * len(acts) > MOST_BYTES
     return FEW[mode] if case.scenario is not None or is_large else acts
 
@@ -79,7 +79,10 @@ class Scripts:
         another = (lambda: self._copy(Act(1), first, convert)) if watches_leaks and self.watches_leaks else None
         numbers = functools.partial(self._state, convert=convert)
         calls = list(self._numbered(calls))
-        return Script(self.acts, calls, numbers, another, other_dtypes(convert), skipped=self.skipped)
+        own = state_of(self.own.function) if convert is None else {}
+        pristine = {path: tensor.detach() for path, tensor in own.items()}
+        dtypes = other_dtypes(convert)
+        return Script(self.acts, calls, numbers, another, dtypes, pristine=pristine, skipped=self.skipped)
 
     def without(self, eager: Sequence[Observation]) -> Scripts:
         """The same with the case's own numbers and sizes where eager does not take the others."""

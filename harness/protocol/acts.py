@@ -7,9 +7,8 @@ before: as programs do (`REWRITTEN`), or through memory that these share, as wit
 (`UNSEEN`). Or it is given those tensors as the call before left them (`SAME`). Parameters, buffers and whatever else
 the program holds get other numbers before an act that `moves_state`.
 
-`DEFAULT` is what every case goes through. `FURTHER` and `WAYS` are the acts that may follow. Each case gets one of the
-first by its name, and each model one of the second; a thorough run has all. A program without parameters says by itself
-how it is called.
+`DEFAULT` is what every case goes through. `FURTHER` and `WAYS` are the acts that may follow. Each case gets one of
+either by its name; a thorough run has all.
 """
 
 from __future__ import annotations
@@ -236,13 +235,13 @@ WAYS: Mapping[str, Mapping[str, Protocol]] = {
 """Unusual ways to make a call, each followed by an ordinary one."""
 
 
-def chosen(name: str, mode: str, thorough: bool = False, has_state: bool = True) -> tuple[str, Protocol]:
+def chosen(name: str, mode: str, thorough: bool = False) -> tuple[str, Protocol]:
     """What the case of that name goes through after the default acts: in words, and all acts as data.
 
-    One of `FURTHER` by the name, and of a model, which `has_state`, one of `WAYS`; or, with `thorough`, all of them.
+    One of `FURTHER` and one of `WAYS`, by the name; or, with `thorough`, all of them.
     """
     drawn = zlib.crc32(f"{name} {mode}".encode())
     names = list(FURTHER) if thorough else [list(FURTHER)[drawn % len(FURTHER)]]
-    ways = list(WAYS) if thorough else [list(WAYS)[drawn // len(FURTHER) % len(WAYS)]] if has_state else []
+    ways = list(WAYS) if thorough else [list(WAYS)[drawn // len(FURTHER) % len(WAYS)]]
     further = (*(FURTHER[n][mode] for n in names), *(WAYS[n][mode] for n in ways))
     return ", ".join(names + ways), tuple(act for each in (DEFAULT[mode], *further) for act in each)

@@ -21,7 +21,7 @@ CHANGES: dict[str, Callable[[Tensor], Any]] = {
     "squeeze": lambda x: x.squeeze_(),
     "as_strided": lambda x: x.as_strided_((2, 2), (1, 2), 1),
     "resize_smaller": lambda x: x.resize_(2, 2),
-    "resize_same": lambda x: x.resize_(4, 3),
+    "resize_same": lambda x: x.resize_(x.shape),
 }
 """Each changes a tensor of shape (3, 4) or, called again, of the shape that it made."""
 

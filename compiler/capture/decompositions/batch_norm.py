@@ -21,6 +21,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 from assay.compiler.errors import Unsupported
 from assay.compiler.ir.tensors.devices import has_kernels
 from assay.compiler.ir.tensors.layout.strides import hints, is_by_channels
+from assay.compiler.ir.tensors.saved_statistics import kept_in
 from assay.compiler.torch_compat import Decompositions
 
 aten = torch.ops.aten
@@ -110,14 +111,6 @@ def _as_eager(y: Tensor, x: Tensor, *parameters: Maybe, training: bool, eps: flo
     return _laid_out(y, x)
 
 
-def _kept(x: Tensor, *parameters: Maybe) -> torch.dtype:
-    """The dtype of the statistics of a batch: that of `x`, but float32 beside parameters in float32 and, of halves, on
-    a GPU."""
-    if x.is_cuda:
-        return torch.promote_types(x.dtype, torch.float32)
-    return torch.float32 if any(value is not None and value.dtype is torch.float32 for value in parameters) else x.dtype
-
-
 def normalized_by_batch(
     x: Tensor, weight: Maybe, bias: Maybe, *statistics: Maybe, training: bool, momentum: float, eps: float
 ) -> tuple[Tensor, Tensor, Tensor, Tensor | None, Tensor | None]:
@@ -132,7 +125,7 @@ def normalized_by_batch(
         return y, mean, rstd, running_mean.clone(), running_var.clone()
     count = _count(x)
     var, mean = _moments(x)
-    kept = _kept(x, weight, bias, running_mean, running_var)
+    kept = kept_in(x, weight, bias, running_mean, running_var)
     rstd, short = torch.rsqrt(var + eps).to(kept), mean.to(kept)
     y = _scaled(x, short, rstd, weight, bias)
     y = _as_eager(y, x, weight, bias, running_mean, running_var, training=True, eps=eps)
@@ -160,7 +153,7 @@ def normalized_by_statistics(
     rstd = torch.rsqrt(wide(running_var) + eps)
     y = _scaled(x, wide(running_mean), rstd, weight, bias)
     y = _as_eager(y, x, weight, bias, running_mean, running_var, training=False, eps=eps)
-    kept = _kept(x, weight, bias, running_mean, running_var)
+    kept = kept_in(x, weight, bias, running_mean, running_var)
     if x.is_cuda:
         return y, running_mean.to(kept, copy=True), rstd.to(kept)
     empty = x.new_empty((0,), dtype=kept)

@@ -18,6 +18,7 @@ from assay.harness.selftest.wrong_backends import (
     kept_state,
     late_calls,
     leaf_hooks,
+    narrow_conditions,
     only_there,
     operators,
     raised_errors,
@@ -35,7 +36,7 @@ __all__ = ["BANK", "CORRECT", "Fault"]
 
 _KINDS: tuple[ModuleType, ...] = (
     values, operators, gradients, late_calls, kept_state, sharing, tensor_facts, writes, leaf_hooks, random_streams,
-    raised_errors, ambient_state, held_memory, unguarded, only_there, ways_of_calling, given_back,
+    raised_errors, ambient_state, held_memory, narrow_conditions, unguarded, only_there, ways_of_calling, given_back,
     ends_of_process, controls,
 )  # fmt: skip
 

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from assay.harness.calls import memory
 from assay.harness.calls.memory import aliases, poke
 
 
@@ -86,3 +87,12 @@ def test_memory_poke_works_on_leaves_and_inference_tensors() -> None:
         made = torch.ones(3)
     assert poke({"a": leaf, "b": made}, {"v": leaf.detach(), "w": made}) == {"a": ("v",), "b": ("w",)}
     assert torch.equal(leaf, torch.ones(3))
+
+
+def test_memory_poke_sees_changes_of_what_it_keeps_a_digest_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory, "DIGESTED_BYTES", 1)
+    base, other = torch.randn(3, 4), torch.randn(4, 3).t()
+    watched = {"base": base, "row": base[2], "column": base[:, 1], "other": other}
+    before = {name: tensor.clone() for name, tensor in watched.items()}
+    assert poke({"first": base[0], "across": other[1:]}, watched) == {"first": ("base", "column"), "across": ("other",)}
+    assert all(torch.equal(tensor, before[name]) for name, tensor in watched.items())

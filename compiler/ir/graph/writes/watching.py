@@ -41,6 +41,7 @@ from assay.compiler.ir.tensors.layout.strides import (
 )
 from assay.compiler.ir.tensors.mutating_operators import inner_of, written_by
 from assay.compiler.ir.tensors.refusals import check_position, refuse_call
+from assay.compiler.ir.tensors.saved_statistics import BATCH_NORMS, with_saved_dtypes
 from assay.compiler.ir.tensors.wrappers import has_wrapper
 from assay.compiler.torch_compat import Decompositions, has_registered_effect
 
@@ -238,6 +239,8 @@ class Watching(FunctionalTensorMode):
                 result = pytree.tree_map_only(FakeTensor, self._wrapped, result)  # made of numbers alone
             if func.is_view:
                 self._follow(args[0], result, call)
+            if func in BATCH_NORMS:
+                result = with_saved_dtypes(args, result, self.tracer, self)
             if func in fake_strides.WRONG:
                 result = fake_strides.with_strides(func, args, result, self.tracer, self)
             as_run = fake_strides.as_run
@@ -247,6 +250,8 @@ class Watching(FunctionalTensorMode):
         result = super().__torch_dispatch__(func, types, args, kwargs)
         if shape is None or shape != args[0].shape:  # to the size that it has, resize_ does nothing
             self._note_write(call)
+        if func in BATCH_NORMS:
+            result = with_saved_dtypes(args, result, self.tracer, self)
         if seen is not None:
             mutating_operators.correct(seen, self.tracer.graph)
         mark_lazy(*call)

@@ -442,21 +442,30 @@ def _put(
     strides: Sequence[int | torch.SymInt],
     tracer: PythonKeyTracer,
     mode: FunctionalTensorMode,
+    dtype: torch.dtype | None = None,
 ) -> FunctionalTensor:
-    """The result recorded with this shape and these strides. Memory that others read too is copied."""
+    """The result recorded with this shape, these strides and that dtype. Memory that others read too is copied."""
     fake = torch._from_functional_tensor(result.elem)
     is_fresh = _is_fresh(get_proxy_slot(fake, tracer).proxy.node)
-    if is_fresh and shape == fake.shape and strides == fake.stride():
+    dtype = dtype or fake.dtype
+    if is_fresh and shape == fake.shape and strides == fake.stride() and dtype == fake.dtype:
         return result
     if not is_fresh:
         fake = aten.clone.default(fake)
-    relaid = torch.empty_strided(shape, strides, dtype=fake.dtype, device=fake.device)
+    relaid = torch.empty_strided(shape, strides, dtype=dtype, device=fake.device)
     proxy = get_proxy_slot(fake, tracer).proxy
     track_tensor_tree(relaid, proxy, constant=None, tracer=tracer)
     proxy.node.meta["val"] = relaid
     if proxy.node.target is operator.getitem:
         _replace_part(proxy.node, relaid)
     return FunctionalTensor(torch._to_functional_tensor(relaid), mode)
+
+
+def retyped(
+    result: FunctionalTensor, dtype: torch.dtype, tracer: PythonKeyTracer, mode: FunctionalTensorMode
+) -> FunctionalTensor:
+    """The result recorded with that dtype, where the kernel on fake tensors says another one."""
+    return _put(result, result.shape, result.stride(), tracer, mode, dtype)
 
 
 def _is_fresh(node: fx.Node) -> bool:
