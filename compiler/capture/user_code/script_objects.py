@@ -22,8 +22,13 @@ from assay.compiler.ir.graph.writes.watching import Watching
 
 
 def is_object(value: object) -> bool:
-    """Whether a value is a script object, or an object of a class that is registered for operators."""
-    return isinstance(value, torch.ScriptObject) or is_opaque_type(type(value))
+    """Whether a value is a script object, or an object of a class that is registered for operators.
+
+    A generator is registered by torch itself, and has no fake one: draws from it are recorded as they are.
+    """
+    return isinstance(value, torch.ScriptObject) or (
+        is_opaque_type(type(value)) and not isinstance(value, torch.Generator)
+    )
 
 
 def kind_of_object(value: Any) -> object:
