@@ -299,8 +299,11 @@ def _identifier(role: CallInput) -> str:
 
 
 def _outside(trace: Trace, fake: torch.Tensor) -> torch.Tensor:
-    """A fake tensor over the same fake memory that has no autograd history of its own."""
-    with trace.paused():
+    """A fake tensor over the same fake memory that has no autograd history of its own.
+
+    In inference mode a wrapper's class would make an inference tensor, which is no view of a tensor that is none.
+    """
+    with trace.paused(), torch.inference_mode(torch.is_inference_mode_enabled() and not is_wrapper(fake)):
         return fake.detach()
 
 

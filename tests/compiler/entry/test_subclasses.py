@@ -356,3 +356,11 @@ def test_is_made_as() -> None:
     assert not is_made_as(x, TwoTensor(two(3), two(3)))
     assert is_made_as(TwoTensor(two(3), two(3)), TwoTensor(two(3), two(3)))
     assert not is_made_as(x, TwoTensor(torch.randn(3, dtype=torch.float64), torch.randn(3, dtype=torch.float64)))
+
+
+def test_a_wrapper_is_compiled_ahead_of_time_in_inference_mode() -> None:
+    x = TwoTensor(torch.ones(3, 4), torch.full((3, 4), 2.0))
+    compiled = aot_function(lambda x: (x.sin(), x.exp()), lambda graph, inputs: graph)
+    with torch.inference_mode():
+        y, z = compiled(x)
+        assert y.is_inference() and torch.equal(y.b, x.b.sin()) and torch.equal(z.a, x.a.exp())

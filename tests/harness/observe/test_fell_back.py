@@ -131,7 +131,7 @@ def test_fell_back_names_its_reason_and_its_share() -> None:
     found = run(replaced_memory, "assay,target=aten")
     assert found.verdict == "fell-back" and "replaces the storage" in found.detail, found
     in_eager = sum(found.eager.values())
-    assert (in_eager, found.nodes) == (2, 8)
+    assert (in_eager, found.nodes) == (3, 12)  # of three compiles: one for each size, one in the unusual way
     assert f"{in_eager} of {found.nodes} nodes ({in_eager / found.nodes:.0%}) ran in eager" in found.detail
 
 
