@@ -11,6 +11,7 @@ from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
 from torch.autograd import forward_ad
 
 from assay.compiler.errors import Unsupported
+from assay.compiler.ir.graph.writes.watching import random_seed, seeded_anew
 
 
 def in_forward_mode() -> bool:
@@ -42,7 +43,7 @@ class Ambient:
     @contextmanager
     def restored(self) -> Iterator[None]:
         """While it is open, gradients and autocast are as they were, and afterwards as they are now."""
-        with preserved():
+        with _modes_preserved():
             torch.set_grad_enabled(self.grad)
             dtypes = dict(self.autocast)
             now = {device: torch.get_autocast_dtype(device) for device in dtypes}
@@ -61,18 +62,29 @@ class Ambient:
 def preserved() -> Iterator[None]:
     """Puts grad mode, autocast and the random state back as they were, whatever the recorded program did to them.
 
-    Raises: Unsupported if it set the random state, as no call that is recorded draws from it: the graph would not.
+    Raises: Unsupported if it set the random state, as no call that is recorded draws from it: the graph would not. Its
+    seed tells, which draws of other threads leave alone.
     """
-    grad, depth = torch.is_grad_enabled(), autocast_depth()
-    autocast = {device: torch.is_autocast_enabled(device) for device in ("cpu", "cuda")}
     state = torch.get_rng_state()
+    seed = seeded_anew()
     try:
-        yield
-        if torch.get_rng_state().numpy().tobytes() != state.numpy().tobytes():
+        with _modes_preserved():
+            yield
+        if random_seed() != seed:
             raise Unsupported("the program sets the state of the random number generator")
     finally:
-        torch.set_grad_enabled(grad)
         torch.set_rng_state(state)
+
+
+@contextmanager
+def _modes_preserved() -> Iterator[None]:
+    """Puts grad mode and autocast back as they were."""
+    grad, depth = torch.is_grad_enabled(), autocast_depth()
+    autocast = {device: torch.is_autocast_enabled(device) for device in ("cpu", "cuda")}
+    try:
+        yield
+    finally:
+        torch.set_grad_enabled(grad)
         for device, enabled in autocast.items():
             torch.set_autocast_enabled(device, enabled)
         leave_autocast(depth)

@@ -141,7 +141,7 @@ class Watching(FunctionalTensorMode):
         self._beyond = ViewsBeyond()
         self._relaid = Tensors()
         self._as_eager: dict[int, torch.Tensor] = {}
-        self._random_state = _random_state()
+        self._seed = random_seed()
 
     @property
     def tracer(self) -> PythonKeyTracer:
@@ -311,21 +311,21 @@ class Watching(FunctionalTensorMode):
         """Raises: Unsupported for a draw after the program set the random state: a seed leaves no call.
 
         A recorded draw takes no number. So that a program which sets the state that it had earlier is seen to, as a
-        checkpoint's backward does, the state is another after each draw.
+        checkpoint's backward does, the seed is another after each draw. Other threads may draw meanwhile.
         """
-        if _random_state() != self._random_state:
+        if random_seed() != self._seed:
             raise Unsupported("the program draws after it set the state of the random number generator")
-        self._random_state = _state_of_its_own()
+        self._seed = seeded_anew()
 
     @contextmanager
     def random_state_kept(self) -> Iterator[None]:
         """Afterwards the random state is what it was before. Raises: Unsupported where the program has set it."""
         with _disable_current_modes():
             before = torch.get_rng_state()
-        self._random_state = _state_of_its_own()
+        self._seed = seeded_anew()
         try:
             yield
-            if _random_state() != self._random_state:
+            if random_seed() != self._seed:
                 raise Unsupported("the program sets the state of the random number generator")
         finally:
             with _disable_current_modes():
@@ -447,19 +447,19 @@ class Watching(FunctionalTensorMode):
                 raise Unsupported(f"the program writes memory that overlaps itself, by {func}")
 
 
-_seeds = itertools.count()
+_seeds = itertools.count(0x5EED_0000_0000_0000)  # which no program counts up to
 
 
-def _state_of_its_own() -> bytes:
-    """The random state, set to one that no other moment of a recording has."""
+def seeded_anew() -> int:
+    """Gives the random state a seed that it has at no other moment, and says which."""
     with _disable_current_modes():
         torch.default_generator.manual_seed(next(_seeds))
-    return _random_state()
+    return random_seed()
 
 
-def _random_state() -> bytes:
-    with _disable_current_modes():
-        return torch.get_rng_state().numpy().tobytes()
+def random_seed() -> int:
+    """The seed from which the random state follows, however many numbers were drawn since."""
+    return torch.default_generator.initial_seed()
 
 
 def _is_composite(func: torch._ops.OpOverload) -> bool:
