@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import functools
 import operator
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from types import BuiltinFunctionType, FunctionType
@@ -18,6 +17,7 @@ from typing import Any, TypeVar
 import torch
 from torch import fx
 from torch._dispatch.python import enable_python_dispatcher
+from torch._dynamo.convert_frame import compile_lock
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch._subclasses.functional_tensor import FunctionalTensor, disable_functional_mode
 from torch.fx._lazy_graph_module import _LazyGraphModule
@@ -354,8 +354,9 @@ class _Tracer(PythonKeyTracer):
         return super().create_node(kind, target, args, kwargs, name, type_expr)
 
 
-one_at_a_time = threading.RLock()
-"""Held by the thread that records: what recordings look after, as the state of random numbers, is the process's."""
+one_at_a_time = compile_lock
+"""Held by the thread that records: what recordings look after, as the state of random numbers, is the process's. It is
+Dynamo's own lock, under which Dynamo puts that state back when it has compiled something in another thread."""
 
 
 @contextmanager

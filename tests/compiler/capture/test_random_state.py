@@ -8,8 +8,10 @@ from collections.abc import Iterator
 import pytest
 import torch
 from torch import Tensor, fx
+from torch._dynamo.convert_frame import compile_lock
 
 from assay.compiler.entry.aot import aot_function
+from assay.compiler.journal import totals
 
 KEPT = {"fallback": "error"}
 
@@ -40,6 +42,27 @@ def test_a_program_is_compiled_while_other_threads_draw(count: int) -> None:
     x = torch.ones(count, requires_grad=True)
     torch.compile(lambda x: step(x) * count, backend="assay", options=KEPT, dynamic=False)(x).sum().backward()
     assert x.grad is not None and x.grad.isfinite().all()
+
+
+def test_gradients_are_recorded_while_dynamo_compiles_in_another_thread() -> None:
+    """There it puts the random state back, under a lock of its own."""
+    is_over = threading.Event()
+
+    def put_back() -> None:
+        while not is_over.is_set():
+            with compile_lock:
+                torch.manual_seed(1)
+
+    thread, given_back = threading.Thread(target=put_back), totals()["eager_graphs"]
+    thread.start()
+    try:
+        for count in range(1, 6):
+            x = torch.ones(count, requires_grad=True)
+            aot_function(lambda x: step(x) * count, itself)(x).sum().backward()  # noqa: B023
+    finally:
+        is_over.set()
+        thread.join()
+    assert totals()["eager_graphs"] == given_back
 
 
 def itself(graph: fx.GraphModule, inputs: object) -> fx.GraphModule:
