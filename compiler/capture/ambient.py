@@ -10,9 +10,6 @@ import torch
 from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
 from torch.autograd import forward_ad
 
-from assay.compiler.errors import Unsupported
-from assay.compiler.ir.graph.writes.watching import random_seed, seeded_anew
-
 
 def in_forward_mode() -> bool:
     """Whether tensors may have tangents of forward-mode differentiation."""
@@ -43,7 +40,7 @@ class Ambient:
     @contextmanager
     def restored(self) -> Iterator[None]:
         """While it is open, gradients and autocast are as they were, and afterwards as they are now."""
-        with _modes_preserved():
+        with preserved():
             torch.set_grad_enabled(self.grad)
             dtypes = dict(self.autocast)
             now = {device: torch.get_autocast_dtype(device) for device in dtypes}
@@ -60,25 +57,7 @@ class Ambient:
 
 @contextmanager
 def preserved() -> Iterator[None]:
-    """Puts grad mode, autocast and the random state back as they were, whatever the recorded program did to them.
-
-    Raises: Unsupported if it set the random state, as no call that is recorded draws from it: the graph would not. Its
-    seed tells, which draws of other threads leave alone.
-    """
-    state = torch.get_rng_state()
-    seed = seeded_anew()
-    try:
-        with _modes_preserved():
-            yield
-        if random_seed() != seed:
-            raise Unsupported("the program sets the state of the random number generator")
-    finally:
-        torch.set_rng_state(state)
-
-
-@contextmanager
-def _modes_preserved() -> Iterator[None]:
-    """Puts grad mode and autocast back as they were."""
+    """Puts grad mode and autocast back as they were, whatever the recorded program did to them."""
     grad, depth = torch.is_grad_enabled(), autocast_depth()
     autocast = {device: torch.is_autocast_enabled(device) for device in ("cpu", "cuda")}
     try:

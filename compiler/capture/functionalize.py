@@ -56,7 +56,7 @@ from assay.compiler.ir.graph.roles import (
     Varies,
     View,
 )
-from assay.compiler.ir.graph.trace import Trace, one_at_a_time
+from assay.compiler.ir.graph.trace import Trace
 from assay.compiler.ir.graph.writes.storage_offsets import begins
 from assay.compiler.ir.graph.writes.watching import Recording
 from assay.compiler.ir.tensors.in_place import version
@@ -130,7 +130,7 @@ def capture(
         trace.keep_lines()
     fakes = [leaf.fake for leaf in call.leaves]
     whole = interpolation_whole(call.fake_mode, fakes)
-    with one_at_a_time, preserved(), trace.recording(), whole, refusing_as_eager(), products_by_values():
+    with preserved(), trace.recording(), whole, refusing_as_eager(), products_by_values():
         shared = [_bind_shared(trace, call, group) for group in call.overlaps]
         views = {bound.role: bound for _, members in shared for bound in members}
         bound = [views.get(leaf.role) or _bind(trace, leaf, _name_in_graph(call, leaf.role)) for leaf in call.leaves]

@@ -112,7 +112,7 @@ class Trace:
     def recording(self) -> Iterator[None]:
         """While it is open, ATen calls on functional tensors of this trace are recorded."""
         with ExitStack() as stack:
-            stack.enter_context(one_at_a_time)
+            stack.enter_context(_one_at_a_time)
             stack.enter_context(_saved_tensor_hooks_off())
             stack.enter_context(torch.autograd.set_detect_anomaly(False))  # it reads numbers, which fake tensors lack
             stack.enter_context(self.fake_mode)
@@ -354,7 +354,7 @@ class _Tracer(PythonKeyTracer):
         return super().create_node(kind, target, args, kwargs, name, type_expr)
 
 
-one_at_a_time = compile_lock
+_one_at_a_time = compile_lock
 """Held by the thread that records: what recordings look after, as the state of random numbers, is the process's. It is
 Dynamo's own lock, under which Dynamo puts that state back when it has compiled something in another thread."""
 

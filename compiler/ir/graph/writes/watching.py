@@ -141,7 +141,7 @@ class Watching(FunctionalTensorMode):
         self._beyond = ViewsBeyond()
         self._relaid = Tensors()
         self._as_eager: dict[int, torch.Tensor] = {}
-        self._seed = random_seed()
+        self._seed = _random_seed()
 
     @property
     def tracer(self) -> PythonKeyTracer:
@@ -313,19 +313,19 @@ class Watching(FunctionalTensorMode):
         A recorded draw takes no number. So that a program which sets the state that it had earlier is seen to, as a
         checkpoint's backward does, the seed is another after each draw. Other threads may draw meanwhile.
         """
-        if random_seed() != self._seed:
+        if _random_seed() != self._seed:
             raise Unsupported("the program draws after it set the state of the random number generator")
-        self._seed = seeded_anew()
+        self._seed = _seeded_anew()
 
     @contextmanager
     def random_state_kept(self) -> Iterator[None]:
         """Afterwards the random state is what it was before. Raises: Unsupported where the program has set it."""
         with _disable_current_modes():
             before = torch.get_rng_state()
-        self._seed = seeded_anew()
+        self._seed = _seeded_anew()
         try:
             yield
-            if random_seed() != self._seed:
+            if _random_seed() != self._seed:
                 raise Unsupported("the program sets the state of the random number generator")
         finally:
             with _disable_current_modes():
@@ -450,14 +450,14 @@ class Watching(FunctionalTensorMode):
 _seeds = itertools.count(0x5EED_0000_0000_0000)  # which no program counts up to
 
 
-def seeded_anew() -> int:
+def _seeded_anew() -> int:
     """Gives the random state a seed that it has at no other moment, and says which."""
     with _disable_current_modes():
         torch.default_generator.manual_seed(next(_seeds))
-    return random_seed()
+    return _random_seed()
 
 
-def random_seed() -> int:
+def _random_seed() -> int:
     """The seed from which the random state follows, however many numbers were drawn since."""
     return torch.default_generator.initial_seed()
 
