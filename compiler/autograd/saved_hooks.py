@@ -69,8 +69,7 @@ def packed(split: Split, hooks: GraphHooks, decompositions: Decompositions) -> t
 def _chosen(forward: Program, which: str) -> dict[str, fx.Node]:
     """The values that are packed, by the names under which forward keeps them."""
     pairs = list(zip(forward.signature.outputs, forward.returned, strict=True))
-    handed_on = {*forward.signature.handed_on}
-    visible = {viewed(node) for role, node in pairs if role in handed_on and isinstance(node, fx.Node)}
+    visible = set(map(viewed, forward.handed_on))
     inputs: dict[fx.Node, InputRole] = dict(zip(forward.placeholders, forward.signature.inputs, strict=True))
     found: dict[str, fx.Node] = {}
     for role, node in pairs:

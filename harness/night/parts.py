@@ -20,8 +20,8 @@ from typing import Any
 from assay.harness.remember.verdict_on_run import counted
 
 RUNS, FIRST, KEPT, UNITS = "{runs}", "{first}", "{kept}", "{units}"
-"""Words that stand for what is known when a part begins: how many runs fit, the number of the first program, where rows
-are kept as they end, the file of batches that have ended."""
+"""Words that stand for what is known when a part begins. In this order: how many runs fit, the number of the first
+program, where rows are kept as they end, and the file of batches that have ended."""
 RUN_OF_MACHINE_S = 8.0
 """What a run of the state machine takes at most. It writes no report when it is cut, and is told how many runs fit."""
 ENDLESS = ("--examples", "100000", "--jobs", "1")

@@ -375,6 +375,13 @@ class Program:
         return list(output.args[0])
 
     @property
+    def handed_on(self) -> list[torch.fx.Node]:
+        """The values that a forward gives to its call, in the order of `signature.handed_on`."""
+        roles = {*self.signature.handed_on}
+        pairs = zip(self.signature.outputs, self.returned, strict=True)
+        return [node for role, node in pairs if role in roles and isinstance(node, torch.fx.Node)]
+
+    @property
     def after_call(self) -> dict[str, str]:
         """The values that inputs hold after the call and nobody else gets, by name, each with its input. A kernel may
         write such a value over the input.

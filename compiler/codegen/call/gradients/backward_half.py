@@ -158,9 +158,7 @@ def _is_plain(node: torch.fx.Node) -> bool:
 def _saved_within_reach(forward: Program) -> set[InputRole]:
     """What forward saves of its inputs and of the results that the call returns."""
     pairs = list(zip(forward.signature.outputs, forward.returned, strict=True))
-    handed_on = {*forward.signature.handed_on}
-    returned = (node for role, node in pairs if role in handed_on and isinstance(node, torch.fx.Node))
-    known = {*forward.placeholders, *(part for node in returned for part in parts_of(node))}
+    known = {*forward.placeholders, *(part for node in forward.handed_on for part in parts_of(node))}
     return {
         r for r, n in pairs if isinstance(r, Saved) and isinstance(n, torch.fx.Node) and (n in known or is_given(n))
     }

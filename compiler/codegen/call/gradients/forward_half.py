@@ -206,8 +206,7 @@ def saved_noted(forward: Program) -> list[int]:
     """
     pairs = list(zip(forward.signature.outputs, forward.returned, strict=True))
     copied = _saved_and_written(forward)
-    handed_on = {*forward.signature.handed_on}
-    visible = {node for role, node in pairs if role in handed_on}
+    visible = set(forward.handed_on)
     saved = [(name_of(role), node) for role, node in pairs if isinstance(role, Saved) and is_tensor(node)]
     return [
         index

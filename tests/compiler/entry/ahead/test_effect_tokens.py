@@ -13,7 +13,6 @@ from torch import Tensor, fx, nn
 from torch._functorch import config
 from torch._functorch.aot_autograd import aot_export_module as export_of_torch
 from torch._higher_order_ops.effects import with_effects
-from torch._library.effects import EffectType
 from torch.testing._internal.two_tensor import TwoTensor
 
 from assay.compiler.entry.aot import (
@@ -24,34 +23,15 @@ from assay.compiler.entry.aot import (
     min_cut_rematerialization_partition,
 )
 from assay.compiler.entry.export import aot_export_module
+from tests.compiler.entry.ahead.effectful_operators import effectful_operators
 
 log: list[str] = []
 
 
 @pytest.fixture(scope="module", autouse=True)
 def operators() -> Iterator[None]:
-    """Operators with effects: `note` gives nothing, `twice` two tensors, and `heard` is heard again in backward."""
-    library = torch.library.Library("assay_effect_tokens", "DEF")
-    library.define("note(str s) -> ()")
-    library.define("heard(Tensor x, str s) -> Tensor")
-    library.define("twice(Tensor x) -> (Tensor, Tensor)")
-
-    def heard(x: Tensor, s: str) -> Tensor:
-        log.append(s)
-        return x * 2
-
-    def twice(x: Tensor) -> tuple[Tensor, Tensor]:
-        log.append("twice")
-        return x + 1, x + 2
-
-    for name, function, fake in (
-        ("note", log.append, lambda s: None),
-        ("heard", heard, lambda x, s: torch.empty_like(x)),
-        ("twice", twice, lambda x: (torch.empty_like(x), torch.empty_like(x))),
-    ):
-        torch.library.impl(f"assay_effect_tokens::{name}", "CompositeExplicitAutograd", function, lib=library)
-        torch.library.register_fake(f"assay_effect_tokens::{name}", fake, lib=library)
-        torch.library._register_effectful_op(f"assay_effect_tokens::{name}", EffectType.ORDERED)
+    """`heard` is heard again in backward."""
+    library = effectful_operators("assay_effect_tokens", log, lambda x: x * 2)
 
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
         return torch.ops.assay_effect_tokens.heard(gradient, "backward"), None

@@ -11,39 +11,18 @@ import torch
 from torch import Tensor, fx, nn
 from torch._functorch.aot_autograd import aot_export_module as export_of_torch
 from torch._higher_order_ops.effects import with_effects
-from torch._library.effects import EffectType
 from torch.export.graph_signature import _convert_to_export_graph_signature
 
 from assay.compiler.entry.export import GraphSignature, aot_export_module
 from assay.compiler.errors import ExportError
+from tests.compiler.entry.ahead.effectful_operators import effectful_operators
 
 seen: list[str] = []
 
 
 @pytest.fixture(scope="module", autouse=True)
 def operators() -> Iterator[None]:
-    """Two operators with effects: one gives a tensor, the other two, a third nothing."""
-    library = torch.library.Library("assay_tokens", "DEF")
-    library.define("note(str s) -> ()")
-    library.define("heard(Tensor x, str s) -> Tensor")
-    library.define("twice(Tensor x) -> (Tensor, Tensor)")
-
-    def heard(x: Tensor, s: str) -> Tensor:
-        seen.append(s)
-        return x.clone()
-
-    def twice(x: Tensor) -> tuple[Tensor, Tensor]:
-        seen.append("twice")
-        return x + 1, x + 2
-
-    for name, function, fake in (
-        ("note", seen.append, lambda s: None),
-        ("heard", heard, lambda x, s: torch.empty_like(x)),
-        ("twice", twice, lambda x: (torch.empty_like(x), torch.empty_like(x))),
-    ):
-        torch.library.impl(f"assay_tokens::{name}", "CompositeExplicitAutograd", function, lib=library)
-        torch.library.register_fake(f"assay_tokens::{name}", fake, lib=library)
-        torch.library._register_effectful_op(f"assay_tokens::{name}", EffectType.ORDERED)
+    library = effectful_operators("assay_tokens", seen, torch.clone)
     yield
     library._destroy()
 
