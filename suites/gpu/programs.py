@@ -14,6 +14,8 @@ from torch.nn import functional as F
 
 BF16, F16, F32 = torch.bfloat16, torch.float16, torch.float32
 EPSILON = 1e-5
+GROUPS = 32
+aten = torch.ops.aten
 Inputs = Callable[[], tuple[Tensor, ...]]
 
 
@@ -77,6 +79,15 @@ def batch_norm_relu(x: Tensor, w: Tensor, b: Tensor) -> Tensor:
     return torch.relu(F.batch_norm(x, None, None, w, b, True, 0.1, EPSILON))
 
 
+def group_norm_silu(x: Tensor, w: Tensor, b: Tensor) -> Tensor:
+    return F.silu(F.group_norm(x, GROUPS, w, b, EPSILON))
+
+
+def group_norm_gradients(g: Tensor, x: Tensor, mean: Tensor, rstd: Tensor, w: Tensor) -> tuple[Tensor, ...]:
+    n, c, *sides = x.shape
+    return aten.native_group_norm_backward(g, x, mean, rstd, w, n, c, sides[0] * sides[1], GROUPS, [True, True, True])
+
+
 def embedding_row_sum(t: Tensor, w: Tensor) -> Tensor:
     return F.embedding(t, w).sum(-1)
 
@@ -98,6 +109,22 @@ def image(dtype: torch.dtype) -> Inputs:
         return x, randn(256, dtype=dtype), randn(256, dtype=dtype)
 
     return make
+
+
+def features() -> Tensor:
+    """`x[16, 320, 96, 96]`, as inside a network of images."""
+    return randn(16, 320, 96, 96)
+
+
+def normed() -> tuple[Tensor, ...]:
+    return features(), randn(320), randn(320)
+
+
+def normed_and_gradients() -> tuple[Tensor, ...]:
+    x, w = features(), randn(320)
+    of_groups = x.float().view(16, GROUPS, -1)
+    rstd = of_groups.var(-1, correction=0).add(EPSILON).rsqrt()
+    return features(), x, of_groups.mean(-1).to(x.dtype), rstd.to(x.dtype), w
 
 
 def rows_and_targets(rows: int, width: int, dtype: torch.dtype) -> Inputs:
@@ -124,6 +151,8 @@ PROGRAMS = (
     Moved("cumulative_sum", cumulative_sum, square(BF16), 0.6),
     Moved("dropout_residual", dropout_residual, square(BF16, 2)),
     Moved("batch_norm_relu", batch_norm_relu, image(BF16)),
+    Moved("group_norm_silu", group_norm_silu, normed),
+    Moved("group_norm_gradients", group_norm_gradients, normed_and_gradients, 0.5),
     Moved("embedding_row_sum", embedding_row_sum, tokens(BF16)),
     Moved("rotary", rotary, heads(BF16)),
     Moved("softmax_fp32", softmax, square(F32)),

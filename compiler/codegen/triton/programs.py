@@ -380,9 +380,15 @@ class _Emitter:
         is_gathered = bool(self.variables.positions)
         shape = Shape(
             rows[0], inner, tuple(lengths), bool(self.scans), self.is_across, is_x_near, is_gathered,
-            held_at_once(self.nest.stores),
+            held_at_once(self.nest.stores), self._walked(),
         )  # fmt: skip
         return choose(shape, self.manner.change)
+
+    def _walked(self) -> int:
+        """How many steps the longest loop has that an element of a tile walks; 1 where none does."""
+        found = (e for e in subexpressions(s.expr for s in self.nest.stores) if isinstance(e, Reduce))
+        totals = (product(tuple(loop.extent for loop in e.loops)) for e in found if self._is_short(e))
+        return max((total.value for total in totals if isinstance(total, Int)), default=1)
 
     # ---- the program
 

@@ -46,6 +46,8 @@ ACROSS = (32, 64)
 SHORT, BUSY = 1024, 64
 """Rows that are neighbours in memory and no longer than this have tiles of fewer rows, so that there are so many
 instances. To split what is read in so little time would take another launch."""
+LEAST_WALKED = 32
+"""Elements of a tile of which each walks a loop, where more would leave less than `BUSY` instances: those of a warp."""
 LEAST_ACROSS, SHORT_ACROSS = 8, 8192
 """Rows of such a tile at least, which is what one access to memory brings, and its elements."""
 DIVIDED = 0.55
@@ -58,7 +60,7 @@ GUESSED = 4096
 class Shape:
     """What a program computes: `rows` by `inner`, and reductions over `lengths`. `is_across`: what is read along one
     axis is written along the other; `is_x_near`: neighbours in memory are rows; `is_gathered`: data says where some
-    values are. `held`: for each element so many values at once."""
+    values are. `held`: for each element so many values at once. `walked`: for each element so many steps of a loop."""
 
     rows: Index
     inner: Index
@@ -68,6 +70,7 @@ class Shape:
     is_x_near: bool
     is_gathered: bool
     held: int = 1
+    walked: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,6 +191,9 @@ def _in_unknown_steps(shape: Shape) -> Blocks:
 def _pointwise(shape: Shape) -> Blocks:
     each = _most_of_warp(shape)
     elements = min(ELEMENTS, WARPS * each)
+    total = _guess(shape.rows) * _guess(shape.inner)
+    while shape.walked > 1 and elements > LEAST_WALKED and total < BUSY * elements:
+        elements //= 2
     width = min(elements, power_above(_guess(shape.inner)))
     rows = max(1, min(elements // width, power_above(_guess(shape.rows))))
     return Blocks(rows, _warps(rows * width, each), 0, width)

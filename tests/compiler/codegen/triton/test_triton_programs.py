@@ -144,7 +144,7 @@ def unordered(rows: int, length: int) -> torch.Tensor:
 
 SORTED = {
     "sorted rows of 5": lowered(lambda x: tuple(x.sort(stable=True)), unordered(70, 5)),
-    "sorted rows of 32": lowered(lambda x: tuple(x.sort(-1, True)), unordered(9, 32)),
+    "sorted rows of 32": lowered(lambda x: tuple(x.sort(-1, True)), unordered(1024, 32)),
     "sorted columns": lowered(lambda x: tuple(x.sort(0)), unordered(12, 33)),
     "greatest 2 of 8": lowered(lambda x: tuple(x.topk(2)), unordered(300, 8)),
     "least 3 of 60": lowered(lambda x: tuple(x.topk(3, largest=False)), unordered(20, 60)),
