@@ -1,6 +1,10 @@
 """Batch norm as reductions and arithmetic, with sums in float64, as eager's CPU kernels accumulate in double.
 
-    mean, var over (N, spatial);   y = x * (w / sqrt(var + eps)) + (b - mean * w / sqrt(var + eps))
+    mean, var over (N, spatial);   y = (x - mean) / sqrt(var + eps) * w + b
+
+Of dense tensors eager's CPU kernel has y = x * alpha + beta, with alpha = w / sqrt(var + eps), beta = b - mean * alpha.
+Where the variance is small beside the mean, that loses digits which the first form keeps; where it is 0 and so is eps,
+infinities stand elsewhere. So each form is taken where eager takes it.
 
 Sums in float32 lose what eager keeps: the gradients of a convolution before a batch norm are small differences of
 large sums.
@@ -90,11 +94,31 @@ def _moments(x: Tensor) -> tuple[Tensor, Tensor]:
     return (square - mean * mean).clamp(min=0), mean
 
 
-def _scaled(x: Tensor, mean: Tensor, rstd: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
-    """`x * alpha + beta`, as eager's kernel has it."""
+def _scaled(x: Tensor, mean: Tensor, rstd: Tensor, weight: Maybe, bias: Maybe) -> Tensor:
+    """`x * alpha + beta`, as eager's kernel for dense tensors has it."""
     scale = rstd if weight is None else rstd * wide(weight)
     shift = -mean * scale if bias is None else wide(bias) - mean * scale
     return (wide(x) * per_channel(scale, x) + per_channel(shift, x)).to(x.dtype)
+
+
+def _centered(x: Tensor, mean: Tensor, rstd: Tensor, weight: Maybe, bias: Maybe) -> Tensor:
+    """`(x - mean) * rstd * weight + bias`, as eager's other kernels have it."""
+    y = (wide(x) - per_channel(mean, x)) * per_channel(rstd, x)
+    y = y if weight is None else y * per_channel(weight, x)
+    return (y if bias is None else y + per_channel(bias, x)).to(x.dtype)
+
+
+def _normalized(x: Tensor, mean: Tensor, rstd: Tensor, *parameters: Maybe) -> Tensor:
+    """The output by these statistics; `parameters` are weight, bias, and the running statistics."""
+    given = [value for value in parameters if value is not None]
+    is_dense = _is_regular(x) and all(value.is_contiguous() for value in given)
+    form = _scaled if is_dense and not x.is_cuda else _centered
+    return form(x, mean, rstd, *parameters[:2])
+
+
+def _is_regular(x: Tensor) -> bool:
+    """Whether `x` lies in rows or by channels."""
+    return x.is_contiguous() or is_by_channels(x)
 
 
 def _laid_out(value: Tensor, x: Tensor) -> Tensor:
@@ -105,8 +129,7 @@ def _laid_out(value: Tensor, x: Tensor) -> Tensor:
 
 def _as_eager(y: Tensor, x: Tensor, *parameters: Maybe, training: bool, eps: float) -> Tensor:
     """The output, laid out as eager's; ATen's own kernel for a GPU keeps any layout."""
-    is_regular = x.is_contiguous() or is_by_channels(x)
-    if x.is_cuda and (is_regular or not _is_cudnns(x, *parameters, training=training, eps=eps)):
+    if x.is_cuda and (_is_regular(x) or not _is_cudnns(x, *parameters, training=training, eps=eps)):
         return y
     return _laid_out(y, x)
 
@@ -127,7 +150,7 @@ def normalized_by_batch(
     var, mean = _moments(x)
     kept = kept_in(x, weight, bias, running_mean, running_var)
     rstd, short = torch.rsqrt(var + eps).to(kept), mean.to(kept)
-    y = _scaled(x, short, rstd, weight, bias)
+    y = _normalized(x, short, rstd, weight, bias, running_mean, running_var)
     y = _as_eager(y, x, weight, bias, running_mean, running_var, training=True, eps=eps)
     if running_mean is not None:
         running_mean = (momentum * mean + (1 - momentum) * running_mean.double()).to(running_mean.dtype)
@@ -151,7 +174,7 @@ def normalized_by_statistics(
     """`_native_batch_norm_legit_no_training`: the output under the running statistics, and two empty tensors; on a GPU
     these statistics, which backward is to see as they were."""
     rstd = torch.rsqrt(wide(running_var) + eps)
-    y = _scaled(x, wide(running_mean), rstd, weight, bias)
+    y = _normalized(x, wide(running_mean), rstd, weight, bias, running_mean, running_var)
     y = _as_eager(y, x, weight, bias, running_mean, running_var, training=False, eps=eps)
     kept = kept_in(x, weight, bias, running_mean, running_var)
     if x.is_cuda:

@@ -15,6 +15,7 @@ from torch._decomp import get_decompositions
 from assay.compiler.capture.decompositions.batch_norm import BATCH_NORM, EXACT_BATCH_NORM
 from assay.compiler.capture.decompositions.foreach import EXACT_FOREACH, FOREACH
 from assay.compiler.capture.decompositions.group_norm import GROUP_NORM
+from assay.compiler.capture.decompositions.nll_loss import NLL_LOSS
 from assay.compiler.capture.decompositions.view_copies import COPIES
 from assay.compiler.capture.decompositions.view_steps import mark_as_one
 from assay.compiler.capture.decompositions.wide_sums import WIDE_SUMS
@@ -24,10 +25,8 @@ from assay.compiler.torch_compat import Decompositions
 aten = torch.ops.aten
 
 CHOSEN = [
-    aten.nll_loss2d_backward,
     aten.mse_loss,
     aten.mse_loss_backward,
-    aten.nll_loss_backward,
     aten.addcmul,
     aten.addcdiv,
     aten.hardswish_backward,
@@ -44,13 +43,6 @@ CHOSEN = [
 ]
 
 TABLE = get_decompositions(CHOSEN)
-
-
-def nll_loss_gradient(grad: torch.Tensor, x: torch.Tensor, *args: Any) -> object:
-    """`nll_loss2d_backward`; left to ATen, which refuses it, where a gradient that lies as the input is not in rows."""
-    if not torch.empty_like(x).is_contiguous():
-        return NotImplemented
-    return TABLE[aten.nll_loss2d_backward.default](grad, x, *args)
 
 
 def expanded(x: torch.Tensor, size: Sequence[int], *, implicit: bool = False) -> object:
@@ -99,7 +91,6 @@ OWN: Decompositions = {
     **{operator: of_known_numbers(TABLE[operator]) for operator in CHECKED},
     aten.pow.Tensor_Scalar: power,
     aten.expand.default: expanded,
-    aten.nll_loss2d_backward.default: nll_loss_gradient,
 }
 EXACT: Decompositions = {
     **get_decompositions([aten.slice_backward, aten.select_backward, aten.new_zeros, aten.new_ones, aten.new_full]),  # type: ignore[dict-item]
@@ -113,5 +104,5 @@ EXACT: Decompositions = {
 """Those that do what eager does, bit for bit, but for the order of a sum."""
 
 DECOMPOSITIONS: Decompositions = {
-    **TABLE, **OWN, **BATCH_NORM, **GROUP_NORM, **FOREACH, **COPIES, **WIDE_SUMS,  # type: ignore[dict-item]
+    **TABLE, **OWN, **BATCH_NORM, **GROUP_NORM, **NLL_LOSS, **FOREACH, **COPIES, **WIDE_SUMS,  # type: ignore[dict-item]
 }  # fmt: skip
