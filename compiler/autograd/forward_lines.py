@@ -67,6 +67,6 @@ class _Marker:
     def mark(self, said: dict[str, object]) -> None:
         node, self._end, self.last = self._end.next, self._now(), said
         while node.op != "root":
-            if node.op == "call_function":
+            if node.op in ("call_function", "get_attr"):
                 node.meta = {**said, **node.meta}
             node = node.next

@@ -359,19 +359,22 @@ def _extract(
 def late(joint: Program, nodes: set[fx.Node]) -> Iterator[fx.Node]:
     """What backward computes, in the joint graph's order; what no tangent leads to, right before its first reader."""
     dependents = _dependents(joint)
+    places = {node: place for place, node in enumerate(joint.module.graph.nodes)}
     done: set[fx.Node] = set()
-    order = sorted(joint.module.graph.nodes, key=lambda node: node not in dependents)
-    for node in order:
-        pending = [node] if node in nodes else []
-        while pending:
-            missing = [read for read in pending[-1].all_input_nodes if read in nodes and read not in done]
-            if missing:
-                pending.extend(missing)
-                continue
-            last = pending.pop()
-            if last not in done:
-                done.add(last)
-                yield last
+    for node in sorted(places, key=lambda node: node not in dependents):
+        if node in nodes and node not in done:
+            yield from sorted(_still_needed(node, nodes, done), key=places.__getitem__)
+
+
+def _still_needed(node: fx.Node, nodes: set[fx.Node], done: set[fx.Node]) -> Iterator[fx.Node]:
+    """A node, and which of the others must be computed before it. Each is done from then on."""
+    pending = [node]
+    done.add(node)
+    while pending:
+        yield (last := pending.pop())
+        missing = {read for read in last.all_input_nodes if read in nodes and read not in done}
+        done |= missing
+        pending.extend(missing)
 
 
 # ---- what was decided, for whoever asks

@@ -28,6 +28,7 @@ from assay.compiler.capture.functionalize import capture
 from assay.compiler.capture.inputs import Call, CallLeaf, fake_leaf, fake_mode_of
 from assay.compiler.capture.module_state import call_with_state
 from assay.compiler.entry.ahead.descriptors import InputMutationAOTOutput, PlainAOTInput, PlainAOTOutput
+from assay.compiler.entry.ahead.graph_names import JOINT, WHOLE, print_as
 from assay.compiler.entry.ahead.joint_graph import name_placeholders, numbered, paired
 from assay.compiler.entry.ahead.module_places import places_noted
 from assay.compiler.entry.ahead.tokens import TokenNames, check_effects_outside, unlifted, with_tokens
@@ -58,8 +59,6 @@ from assay.compiler.ir.typed_nodes import node_argument
 from assay.compiler.torch_compat import Decompositions
 
 aten = torch.ops.aten
-PRINTED_NAME = "<lambda>"
-"""What an exported graph is called where it is printed, which is what torch calls it."""
 
 
 @dataclass
@@ -152,8 +151,7 @@ def aot_export_module(
         _describe(program)
     program = unlifted(program)
     in_spec = pytree.tree_structure(((*inputs.values[: len(names)], *args), kwargs))
-    type(program.module).__name__ = PRINTED_NAME
-    return program.module, _signature(program, in_spec, spec[0], loss)
+    return print_as(program.module, WHOLE), _signature(program, in_spec, spec[0], loss)
 
 
 def aot_export_joint_simple(
@@ -195,9 +193,9 @@ def aot_export_joint_simple(
         primals = numbered("primals", sum(not isinstance(role, Tangent) for role in program.signature.inputs))
         tangents = numbered("tangents", len(program.signature.inputs) - len(primals))
         name_placeholders(program, [*primals, *tangents])
-        return paired(program)
+        return print_as(paired(program), JOINT)
     _name_arguments(program)
-    return program.module
+    return print_as(program.module, WHOLE)
 
 
 def _describe(program: Program) -> None:

@@ -22,7 +22,7 @@ from torch import fx
 from assay.compiler.codegen.call.source import Source
 from assay.compiler.codegen.host import load
 from assay.compiler.errors import Unsupported
-from assay.compiler.ir.graph.roles import GraphCall, Inner, InputRole, OutputRole, Program
+from assay.compiler.ir.graph.roles import GraphCall, Inner, InputRole, OutputRole, Program, Size
 from assay.compiler.ir.graph.trace import eliminate_dead_nodes, module_of
 from assay.compiler.ir.graph.wrapper_nodes import has_wrappers, inner_nodes, makes_wrapper
 from assay.compiler.ir.tensors.wrappers import Recipe, inner_tensor, is_ragged, is_wrapper
@@ -158,7 +158,8 @@ def _inside(
     graph.output([copies[node] for node in computed])
     eliminate_dead_nodes(graph)
     returned = dict(zip(program.returned, program.signature.outputs, strict=True))
-    outputs = tuple(_output_role(node, returned) for node in computed)
+    parts = {part: role for node, role in returned.items() for part, role in _parts(node, role) if part != node}
+    outputs = tuple(returned.get(node) or parts.get(node) or Size(node.name) for node in computed)
     inputs = tuple(_role_of(node, roles) for node in given)
     signature = replace(program.signature, inputs=inputs, outputs=outputs, results=())
     return Program(module_of(program.module, graph), signature), tuple(given)
@@ -184,9 +185,27 @@ def _role_of(node: fx.Node, roles: Mapping[fx.Node, InputRole]) -> InputRole:
     return Inner(roles[node], tuple(path)) if path else roles[node]
 
 
-def _output_role(node: fx.Node, returned: Mapping[Any, OutputRole]) -> OutputRole:
-    """The role of a plain result, or that of the value of a wrapper, by its name."""
-    return returned[node] if node in returned else Inner(next(iter(returned.values())), (node.name,))
+def _parts(node: object, role: OutputRole) -> Iterator[tuple[fx.Node, OutputRole]]:
+    """The plain tensors of which a result is put together, with the attributes that lead to each."""
+    if not isinstance(node, fx.Node):
+        return
+    inner = dict(_inner_of(node))
+    if not inner:
+        yield node, role
+    of, path = (role.of, role.path) if isinstance(role, Inner) else (role, ())
+    for name, part in inner.items():
+        yield from _parts(part, Inner(of, (*path, name)))
+
+
+def _inner_of(node: fx.Node) -> Iterator[tuple[str, fx.Node]]:
+    """The inner tensors of a wrapper by their attributes, of a given one those that the graph reads."""
+    if makes_wrapper(node):
+        recipe: Any = node.target
+        yield from zip(recipe.names, inner_nodes(node), strict=True)
+        return
+    for user in node.users:
+        if user.target is inner_tensor:
+            yield str(user.args[1]), user
 
 
 @dataclass(slots=True)

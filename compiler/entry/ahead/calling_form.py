@@ -3,14 +3,15 @@
 forward    (primals...)              ->  (written inputs..., results..., bases of results..., saved values...)
 backward   (saved..., tangents...)   ->  (a gradient, or None, for each primal)
 
-Results stand in the order in which the program returns them. An input that autograd sees written is copied first.
+Saved sizes are the last that a forward returns, and the first that a backward takes. Results stand in the order in
+which the program returns them. An input that autograd sees written is copied first.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -26,6 +27,7 @@ from assay.compiler.ir.graph.roles import (
     Mutation,
     OutputRole,
     Program,
+    Saved,
     Shared,
     Shown,
     Signature,
@@ -34,7 +36,7 @@ from assay.compiler.ir.graph.roles import (
     View,
 )
 from assay.compiler.ir.graph.trace import eliminate_dead_nodes, module_of
-from assay.compiler.ir.tensors.layout.strides import has_symbols
+from assay.compiler.ir.tensors.layout.strides import SYMBOLIC, has_symbols
 from assay.compiler.runtime.bases_of_views import BaseOfViews, Lying
 
 aten = torch.ops.aten
@@ -46,21 +48,25 @@ LAST = 1 << 60
 class Form:
     """A graph in torch's form.
 
-    `places` are where its outputs stand for whoever calls it; `left_out` are those that are made of the views of them
-    at these places.
+    `outputs` are the roles of what it returns, None being no gradient; `places` are where the program's own outputs
+    stand among them, for whoever calls it. `left_out` are those that are made of the views of them
+    at these places. `taken` are the places of its inputs among those of whoever calls it.
     """
 
     program: Program
     places: tuple[int, ...]
+    outputs: tuple[OutputRole | None, ...]
     left_out: Mapping[int, tuple[BaseOfViews, tuple[int, ...]]] = field(default_factory=dict)
+    taken: tuple[int, ...] = ()
 
     def called(self, run: Callable[[list[object]], Sequence[object]]) -> GraphCall:
         """A compiled graph of this form, which returns the outputs as the program's signature has them."""
-        places, left_out = self.places, self.left_out
-        if places == tuple(range(len(self.program.returned))) and not left_out:
+        places, left_out, taken = self.places, self.left_out, self.taken
+        if places == tuple(range(len(self.program.returned))) and not left_out and not taken:
             return run
 
         def picked(args: list[object]) -> Sequence[object]:
+            args[:] = [args[index] for index in taken] or args
             outputs: Sequence[Any] = run(args)
             made = {place: base.made([outputs[view] for view in views]) for place, (base, views) in left_out.items()}
             return [made[index] if index in made else outputs[place] for index, place in enumerate(places)]
@@ -84,12 +90,13 @@ class CallingForm:
             return _as_they_are(copied)
         self.primals.append(signature.inputs)
         left_out = dict(_left_out(copied))
-        order = sorted(set(range(len(signature.outputs))) - left_out.keys(), key=lambda place: _rank(signature, place))
+        order = sorted(set(range(len(signature.outputs))) - left_out.keys(), key=lambda place: _rank(copied, place))
         values, places = copied.returned, {place: index for index, place in enumerate(order)}
         set_returned(copied.module, [values[place] for place in order])
         eliminate_dead_nodes(copied.module.graph)
         made = {place: (base, tuple(map(places.__getitem__, views))) for place, (base, views) in left_out.items()}
-        return Form(copied, tuple(places.get(place, 0) for place in range(len(values))), made)
+        roles = tuple(signature.outputs[place] for place in order)
+        return Form(copied, tuple(places.get(place, 0) for place in range(len(values))), roles, made)
 
     def _backward(self, program: Program) -> Form:
         """With None in the place of each primal that gets no gradient."""
@@ -99,7 +106,11 @@ class CallingForm:
         if primals is None:
             return _as_they_are(program)
         set_returned(program.module, [found.get(role) for role in primals])
-        return Form(program, tuple(primals.index(role) for role in found))
+        taken = _sizes_first(program)
+        inputs = tuple(program.signature.inputs[place] for place in taken or range(len(program.signature.inputs)))
+        ordered = Program(program.module, replace(program.signature, inputs=inputs))
+        roles = tuple(Gradient(role) if role in found else None for role in primals)  # type: ignore[arg-type]
+        return Form(ordered, tuple(primals.index(role) for role in found), roles, taken=taken)
 
 
 def _gradients(program: Program) -> Iterator[tuple[CallInput | Shared, fx.Node | int | None]]:
@@ -108,9 +119,20 @@ def _gradients(program: Program) -> Iterator[tuple[CallInput | Shared, fx.Node |
         yield role.of, node
 
 
+def _sizes_first(program: Program) -> tuple[int, ...]:
+    """Puts the placeholders of saved sizes first; where each stood. Nothing where they are first already."""
+    nodes = program.placeholders
+    order = sorted(range(len(nodes)), key=lambda place: not isinstance(nodes[place].meta.get("val"), SYMBOLIC))
+    if order == sorted(order):
+        return ()
+    for place in reversed(order):
+        program.module.graph._root.append(nodes[place])
+    return tuple(order)
+
+
 def _as_they_are(program: Program) -> Form:
     set_returned(program.module, program.returned)  # a tuple, whose members may be of several types
-    return Form(program, tuple(range(len(program.returned))))
+    return Form(program, tuple(range(len(program.returned))), program.signature.outputs)
 
 
 def _copied(program: Program) -> Program:
@@ -199,15 +221,17 @@ def _are_of_one_kind(values: Sequence[torch.Tensor]) -> bool:
     return len(kinds) == 1 and not any(map(has_symbols, values))
 
 
-def _rank(signature: Signature, place: int) -> tuple[int, int, int]:
+def _rank(program: Program, place: int) -> tuple[int, int, int]:
     """Where torch has an output, as a sort key."""
-    role = signature.outputs[place]
+    signature = program.signature
+    role, node = signature.outputs[place], program.returned[place]
     if isinstance(role, Mutation):
         return 0, role.of.index, place
     if isinstance(role, Shown) and not isinstance(role.of, UserOutput):
         return 2 if _is_shared(signature, role.of) else 0, role.of.index, place
     index = _result_of(signature, role)
-    return (1, index, place) if index is not None else (3, LAST, place)
+    is_size = isinstance(role, Saved) and isinstance(node, fx.Node) and isinstance(node.meta.get("val"), SYMBOLIC)
+    return (1, index, place) if index is not None else (4 if is_size else 3, LAST, place)
 
 
 def _is_shared(signature: Signature, of: CallInput) -> bool:

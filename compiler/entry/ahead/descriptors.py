@@ -116,6 +116,17 @@ class TangentAOTInput(DifferentiableAOTInput):
 
 
 @dataclass(frozen=True)
+class SubclassGetAttrAOTInput(AOTInput):
+    """An inner tensor of a wrapper among the inputs, by its attribute."""
+
+    base: AOTInput
+    attr: str
+
+    def expr(self) -> str:
+        return f"{self.base.expr()}.{self.attr}"
+
+
+@dataclass(frozen=True)
 class PlainAOTOutput(DifferentiableAOTOutput):
     """Leaf `idx` of the results."""
 
@@ -143,6 +154,27 @@ class IntermediateBaseAOTOutput(DifferentiableAOTOutput):
 
     def expr(self) -> str:
         return f"__intermediate_base({self.base_of.expr()})"
+
+
+@dataclass(frozen=True)
+class SubclassGetAttrAOTOutput(AOTOutput):
+    """An inner tensor of a wrapper among the outputs, by its attribute."""
+
+    base: AOTOutput
+    attr: str
+
+    def expr(self) -> str:
+        return f"{self.base.expr()}.{self.attr}"
+
+
+@dataclass(frozen=True)
+class SavedForBackwardsAOTOutput(AOTOutput):
+    """The value that a forward saves at this place among those that it does."""
+
+    idx: int
+
+    def expr(self) -> str:
+        return f"__saved_for_backwards_{self.idx}"
 
 
 @dataclass(frozen=True)

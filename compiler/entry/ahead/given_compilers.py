@@ -10,8 +10,10 @@ from torch._dynamo.utils import assert_no_fake_params_or_buffers
 from assay.compiler.assembly.compilers import Compilers
 from assay.compiler.codegen.call.border import bordered
 from assay.compiler.entry.ahead.calling_form import CallingForm
+from assay.compiler.entry.ahead.given_sizes import take_given_sizes
 from assay.compiler.entry.ahead.graph_compilers import GraphCompiler, make_boxed_func
-from assay.compiler.entry.ahead.graph_names import compiling, next_compile
+from assay.compiler.entry.ahead.graph_descriptors import GraphDescriptors
+from assay.compiler.entry.ahead.graph_names import HALF, WHOLE, compiling, next_compile, print_as
 from assay.compiler.entry.ahead.inner_names import InnerNames
 from assay.compiler.entry.ahead.joint_graph import name_placeholders
 from assay.compiler.entry.ahead.kept_writes import keep_writes
@@ -57,6 +59,7 @@ class _Compile:
     compile_id: int
     names: InnerNames = field(default_factory=InnerNames)
     form: CallingForm = field(default_factory=CallingForm)
+    descriptors: GraphDescriptors = field(default_factory=GraphDescriptors)
 
     def builder(self, compiler: GraphCompiler, half: str) -> Callable[[Program], GraphCall]:
         """Builds graphs by a compiler of the caller's, who may ask for the name of the graph meanwhile.
@@ -69,10 +72,13 @@ class _Compile:
             form = self.form.of(program)
             given = with_tokens(form.program, self.names.tokens)
             if half == "inference":
+                take_given_sizes(given)
                 name_placeholders(given, [f"arg{index}_1" for index, _ in enumerate(given.placeholders)])
             else:
                 given = self.names.numbered(given)
+            self.descriptors.describe(given, form.outputs)
             given = unlifted(given)
+            print_as(given.module, WHOLE if half == "inference" else HALF)
             assert_no_fake_params_or_buffers(given.module)
             with compiling(self.compile_id, half):
                 built = compiler(with_text(given.module), [node.meta.get("val") for node in given.placeholders])

@@ -10,8 +10,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+from torch import fx
+
 MODEL = "model"
 """What every graph's name begins with."""
+JOINT, HALF, WHOLE = "inner_f", "GraphModule", "<lambda>"
+"""The class names by which torch prints a joint graph, a forward or backward, and a graph without gradients."""
 _compiles = itertools.count()
 
 
@@ -29,6 +33,12 @@ _now = _Named()
 def next_compile() -> int:
     """The number of a compile that begins."""
     return next(_compiles)
+
+
+def print_as(module: fx.GraphModule, name: str) -> fx.GraphModule:
+    """Gives a graph the class name by which it is printed. Each graph module has a class of its own."""
+    type(module).__name__ = name
+    return module
 
 
 @contextmanager

@@ -73,10 +73,13 @@ def _may_be_kept(program: Program, role: Mutation, value: fx.Node) -> bool:
 
     Autograd must have no part in it. No wrapper, memory that inputs share, or changed strides may stand between the
     graph and the caller's tensor. What else the graph returns must not change with the input. Backward must not be
-    given the new value: eager would have saved the caller's tensor, whose later writes have to be noticed.
+    given the new value: eager would have saved the caller's tensor, whose later writes have to be noticed. Writes that
+    are hidden from autograd stay behind a graph with gradients, as in torch.
     """
     signature = program.signature
-    if role.kind == "hidden" or role in signature.differentiable or program.is_backward or has_wrappers(program):
+    if role in signature.differentiable or program.is_backward or has_wrappers(program):
+        return False
+    if role.kind == "hidden" and signature.differentiable:
         return False
     if isinstance(role.of, Shared) or any(isinstance(one, Shared) for one in signature.inputs):
         return False

@@ -15,7 +15,8 @@ from torch import fx
 
 from assay.compiler.autograd.partition import Split, default_split
 from assay.compiler.autograd.rematerialization.rematerialize import cheapest_split
-from assay.compiler.entry.ahead.graph_names import compiling
+from assay.compiler.entry.ahead.given_sizes import take_given_sizes
+from assay.compiler.entry.ahead.graph_names import HALF, JOINT, compiling, print_as
 from assay.compiler.entry.ahead.joint_graph import paired
 from assay.compiler.errors import OptionError
 from assay.compiler.ir.graph.materialize import set_returned
@@ -85,10 +86,11 @@ def split_by(partition_fn: PartitionFn, compile_id: int) -> Callable[[Program], 
     Raises: OptionError, by the result, where the function returns graphs that are not the halves of the joint one.
     """
     own = {default_partition: default_split, min_cut_rematerialization_partition: _cheapest}
-    if partition_fn in own:
-        return own[partition_fn]
 
     def run(joint: Program) -> Split:
+        take_given_sizes(joint)
+        if partition_fn in own:
+            return own[partition_fn](joint)
         with compiling(compile_id, "joint"):
             return _split(joint, partition_fn)
 
@@ -104,7 +106,7 @@ def _cheapest(joint: Program) -> Split:
 def _modules(halves: Split) -> tuple[fx.GraphModule, fx.GraphModule]:
     for half in (halves.forward, halves.backward):
         set_returned(half.module, half.returned)  # a tuple, as callers of the modules get it
-        half.module.recompile()
+        print_as(half.module, HALF).recompile()
     return halves.forward.module, halves.backward.module
 
 
@@ -135,7 +137,7 @@ def _split(joint: Program, partition_fn: PartitionFn) -> Split:
     kept = tuple(role for role in signature.outputs if not isinstance(role, Gradient))
     known = joint.values
     forward, backward = partition_fn(
-        paired(joint),
+        print_as(paired(joint), JOINT),
         examples,
         num_fwd_outputs=len(kept),
         static_lifetime_input_indices=[i for i, role in enumerate(primals) if isinstance(role, (Parameter, Buffer))],
