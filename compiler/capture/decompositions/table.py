@@ -15,6 +15,7 @@ from torch._decomp import get_decompositions
 from assay.compiler.capture.decompositions.batch_norm import BATCH_NORM, EXACT_BATCH_NORM
 from assay.compiler.capture.decompositions.foreach import EXACT_FOREACH, FOREACH
 from assay.compiler.capture.decompositions.group_norm import GROUP_NORM
+from assay.compiler.capture.decompositions.masked_puts import PUTS
 from assay.compiler.capture.decompositions.view_copies import COPIES
 from assay.compiler.capture.decompositions.view_steps import mark_as_one
 from assay.compiler.capture.decompositions.wide_sums import WIDE_SUMS
@@ -109,9 +110,10 @@ EXACT: Decompositions = {
     **EXACT_BATCH_NORM,
     **COPIES,
     **WIDE_SUMS,
+    **PUTS,
 }
 """Those that do what eager does, bit for bit, but for the order of a sum."""
 
 DECOMPOSITIONS: Decompositions = {
-    **TABLE, **OWN, **BATCH_NORM, **GROUP_NORM, **FOREACH, **COPIES, **WIDE_SUMS,  # type: ignore[dict-item]
+    **TABLE, **OWN, **BATCH_NORM, **GROUP_NORM, **FOREACH, **COPIES, **WIDE_SUMS, **PUTS,  # type: ignore[dict-item]
 }  # fmt: skip
