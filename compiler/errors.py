@@ -31,10 +31,6 @@ class OptionError(AssayError, ValueError):
 
 
 REFUSED = {
-    "disable_functionalization": (
-        "disable_functionalization=True is not taken: graphs are recorded functional, and what writes memory in place "
-        "is chosen after that; call the function without it"
-    ),
     "serializable": (
         "serializable=True is not taken: what calls the graphs is a Python function of this process; leave it out"
     ),

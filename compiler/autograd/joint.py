@@ -29,6 +29,7 @@ from assay.compiler.autograd.written_histories import rebased
 from assay.compiler.autograd.zero_sources import noting_zeros
 from assay.compiler.errors import Unexpected, Unsupported
 from assay.compiler.ir.graph.captured import Captured, as_node
+from assay.compiler.ir.graph.float_division import divide_as_floats
 from assay.compiler.ir.graph.roles import CallInput, Freed, Gradient, OutputRole, Program, Shared, Tangent
 from assay.compiler.ir.graph.trace import HELD, Trace, autocast_off
 from assay.compiler.ir.graph.writes.views_beyond import check_backward
@@ -55,8 +56,10 @@ def differentiate(captured: Captured) -> Program:
         frees = _mark_held(trace, values)
         chains = tuple(rebased(differentiable, captured.leaves))
         as_given = [trace.node_of(tangent) for tangent in tangents]
+        last = trace.graph._root.prev
         with noting_zeros(trace.graph, differentiable), trace.noting_backward():
             gradients = _gradients(trace, values, captured.leaves, tangents, through)
+        divide_as_floats(last)
         after = {role: as_node(trace, value) for role, value in captured.returned.items()}
         if after != forward or given != [trace.node_of(argument) for argument in captured.arguments]:
             raise Unsupported("its backward writes an input, or a value that the call returns")

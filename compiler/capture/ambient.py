@@ -105,3 +105,14 @@ def transforms_left() -> Iterator[None]:
     """While it is open, no transform of `torch.func` sees what is recorded."""
     with temporarily_clear_interpreter_stack():
         yield
+
+
+@contextmanager
+def levels_kept() -> Iterator[None]:
+    """Where an error leaves it, the levels of `torch.func` that were entered meanwhile are left too."""
+    depth = torch._C._functorch.get_dynamic_layer_stack_depth()
+    try:
+        yield
+    except BaseException:
+        torch._C._functorch.pop_dynamic_layer_stack_and_undo_to_depth(depth)
+        raise

@@ -20,7 +20,7 @@ from torch._subclasses.fake_tensor import (
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
 from assay.compiler.capture.aliasing import Aliases, Returned, WriteKind, history_of, kind_of_write
-from assay.compiler.capture.ambient import in_forward_mode, preserved
+from assay.compiler.capture.ambient import in_forward_mode, levels_kept, preserved
 from assay.compiler.capture.decompositions.checked_by_eager import refusing_as_eager
 from assay.compiler.capture.decompositions.kept_whole import interpolation_whole
 from assay.compiler.capture.decompositions.product_gradients import products_by_values
@@ -168,7 +168,7 @@ def _run(trace: Trace, call: Call, arguments: list[object]) -> list[object]:
     for a program that no fake tensors can run."""
     try:
         rewriting = nullcontext() if trace.pre_dispatch else UserCalls()  # what it makes of composite operators
-        with trace.noting_modes(), rewriting, UnrecordedWrites(), trace.noting_offsets():
+        with levels_kept(), trace.noting_modes(), rewriting, UnrecordedWrites(), trace.noting_offsets():
             return list(call.function(arguments))
     except Unsupported:
         raise

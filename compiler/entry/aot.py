@@ -66,12 +66,13 @@ from assay.compiler.entry.ahead.partition_functions import (
     default_partition,
     min_cut_rematerialization_partition,
 )
+from assay.compiler.entry.ahead.unwritten import refusing_writes
 from assay.compiler.entry.graph_as_call import in_eager
 from assay.compiler.entry.joint_export import aot_compile_joint_with_descriptors, aot_export_joint_with_descriptors
 from assay.compiler.entry.module_as_call import ModuleAsCall, called, given_leaves, module_state, state_role
 from assay.compiler.entry.recompile import Recompiled
 from assay.compiler.entry.straight_call import MISS, STRAIGHT_CALLS, StraightCall, straight_call
-from assay.compiler.errors import OptionError, Unexpected, Unsupported
+from assay.compiler.errors import Unexpected, Unsupported
 from assay.compiler.fallback import give_back, nodes_of
 from assay.compiler.ir.graph.roles import CallInput, GraphCall, UserInput
 from assay.compiler.ir.tensors.layout.overlap import is_leaf
@@ -144,19 +145,18 @@ def aot_function(
     first `num_params_buffers` arguments keep their sizes. With
     `keep_inference_input_mutations` a graph without gradients writes its inputs itself; else they are written after the
     graph. With `enable_log=False` nothing is printed and nothing is dumped. `eager` runs a call that cannot be
-    compiled; by default `fn` does. `fallback` is the option of that name.
+    compiled; by default `fn` does. `fallback` is the option of that name. With `disable_functionalization` a function
+    that writes memory or has an ordered effect is one that cannot be compiled. The graphs of others are the same.
 
-    Raises: OptionError for a `fallback` that does not exist and for `disable_functionalization=True`; when called, the
-    errors of `fn` as eager has them.
+    Raises: OptionError for a `fallback` that does not exist; when called, the errors of `fn` as eager has them.
     Source: the signature up to `disable_functionalization` is that of torch/_functorch/aot_autograd.py, torch 2.13.
     """
-    if disable_functionalization:
-        raise OptionError.refused("disable_functionalization")
     given = Given(fw_compiler, bw_compiler, inference_compiler, partition_fn, decompositions)
     compilers = given.compilers(keep_inference_input_mutations)
     quiet: dict[str, object] = {} if enable_log else {"debug": 0, "dump": ""}
     options = Options.of({"fallback": fallback, **quiet}, None)
-    ahead = _AheadOfTime(fn, eager or fn, compilers, num_params_buffers, dynamic, options)
+    recorded = refusing_writes(fn) if disable_functionalization else fn
+    ahead = _AheadOfTime(recorded, eager or fn, compilers, num_params_buffers, dynamic, options)
 
     @functools.wraps(fn)
     def compiled(*args: Any, **kwargs: Any) -> Any:
@@ -230,18 +230,17 @@ def aot_module_simplified(
     compiler cannot take runs in eager, which is counted. All else is as for `aot_function`.
 
     Raises: InputMismatch when it is called with inputs of another dtype, device, shape or stride, and BrokenAssumption
-    for others where torch's `debug_assert` is set; OptionError for `disable_functionalization=True`; Unexpected for a
-    module whose recording fails.
+    for others where torch's `debug_assert` is set; Unexpected for a module whose recording fails.
     Source: the signature is that of torch/_functorch/aot_autograd.py, torch 2.13.
     """
-    if disable_functionalization:
-        raise OptionError.refused("disable_functionalization")
     if pre_grad_passes is not None and isinstance(mod, fx.GraphModule):
         mod = pre_grad_passes(mod, args)
     given = Given(fw_compiler, bw_compiler, inference_compiler, partition_fn, decompositions)
     compilers, options = given.compilers(keep_inference_input_mutations), Options.of(None, None)
     try:
         made = ModuleAsCall.of(mod, args, is_fixed=ignore_shape_env)
+        if disable_functionalization:
+            made = replace(made, call=replace(made.call, function=refusing_writes(made.call.function)))
         forward = _simplified(made, args, compilers, Journal.open(options, compile_region_name))
     except Unexpected:
         raise

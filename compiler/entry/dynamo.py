@@ -137,10 +137,10 @@ def compile_fx(
 def _plain_compilers(options: Options, journal: Journal, table: Decompositions) -> Compilers:
     """Our own compiler for graphs of a caller of `compile_fx`, without the passes that choose libraries."""
 
-    compile_piece = functools.partial(compile_graph, options=options, cuts=Cuts())
+    functions = _function_compiler(options)
 
     def build_graph(program: Program) -> GraphCall:
-        return build(with_compiled_functions(program, compile_piece), options, journal).load()
+        return build(with_compiled_functions(program, functions), options, journal).load()
 
     write = functools.partial(write_in_place, generate=target_of(options) != "aten")
     build_whole = bordered(build_graph)
@@ -170,7 +170,7 @@ def compile_fx_inner(
     options = options or Options.of(None, None)
     program = with_static_inputs(program_of(gm, example_inputs), keywords.get("static_input_idxs", ()))
     journal = Journal.open(options, name_of(keywords, compile_region_name))
-    given = with_compiled_functions(program, functools.partial(compile_graph, options=options, cuts=Cuts()))
+    given = with_compiled_functions(program, _function_compiler(options))
     run = _recorded(build(given, options, journal), program, options, keywords)
     fakes = [node.meta["val"] for node in program.placeholders]
     numbers, offsets = read_numbers(program), read_offsets(program)
@@ -257,11 +257,22 @@ def _refusal(gm: fx.GraphModule, options: Options, load_kernels: LoadKernels, cu
     """What becomes of a graph where the compiler refuses it."""
     found = Cuts() if cuts is None else cuts
     compile_whole = functools.partial(compile_graph, options=options, load_kernels=load_kernels, cuts=found)
-    has_loops = target_of(options) != "aten" and not options.stop_after and load_kernels is load.load_kernels
-    loops = LoopCompiler(functools.partial(_compile_steps, options), functools.partial(_compile_turns, options))
-    compile_piece = PieceCompiler(compile_whole, loops if has_loops else None)
+    has_loops = not options.stop_after and load_kernels is load.load_kernels
+    compile_piece = PieceCompiler(compile_whole, _loop_compiler(options) if has_loops else None)
     is_refused = functools.partial(_is_refused, options, load_kernels)
     return Refusal(gm, options, found, count_eager if cuts is None else count_cut, compile_piece, is_refused)
+
+
+def _function_compiler(options: Options) -> PieceCompiler:
+    """What compiles the functions of loops and branches in a functional graph."""
+    return PieceCompiler(functools.partial(compile_graph, options=options, cuts=Cuts()), _loop_compiler(options))
+
+
+def _loop_compiler(options: Options) -> LoopCompiler | None:
+    """What compiles loops as one call; None where no kernels are generated."""
+    if target_of(options) == "aten":
+        return None
+    return LoopCompiler(functools.partial(_compile_steps, options), functools.partial(_compile_turns, options))
 
 
 def _compile_steps(

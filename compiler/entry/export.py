@@ -29,9 +29,15 @@ from assay.compiler.capture.inputs import Call, CallLeaf, fake_leaf, fake_mode_o
 from assay.compiler.capture.module_state import call_with_state
 from assay.compiler.entry.ahead.descriptors import InputMutationAOTOutput, PlainAOTInput, PlainAOTOutput
 from assay.compiler.entry.ahead.graph_names import JOINT, WHOLE, print_as
-from assay.compiler.entry.ahead.joint_graph import name_placeholders, numbered, paired
+from assay.compiler.entry.ahead.joint_graph import name_placeholders, numbered_as_joint, paired
 from assay.compiler.entry.ahead.module_places import places_noted
-from assay.compiler.entry.ahead.tokens import TokenNames, check_effects_outside, unlifted, with_tokens
+from assay.compiler.entry.ahead.tokens import (
+    TokenNames,
+    check_effects_outside,
+    unlifted,
+    with_tokens,
+    with_tokens_of_both,
+)
 from assay.compiler.entry.graph_as_call import run_module
 from assay.compiler.errors import ExportError, Unsupported
 from assay.compiler.ir.graph.captured import Captured
@@ -168,6 +174,9 @@ def aot_export_joint_simple(
     each result that requires grad, and returns a gradient, or None, for each argument. The first `num_params_buffers`
     arguments keep their sizes where those of the others are symbols.
 
+    Effects have tokens: of forward in front of the arguments and of the results, of backward behind the tangents and
+    the gradients.
+
     Shapes: those of the arguments and results; a tangent has its result's, a gradient its argument's.
     Raises: ExportError where the graph would need another calling convention than `func` has: nested arguments or
     results, a written argument, a result that shares an argument's memory.
@@ -189,11 +198,10 @@ def aot_export_joint_simple(
             raise ExportError.because("written", input=inputs.label(role.of))
     with_gradients = trace_joint and captured.needs_gradient
     program = _self_contained(captured, with_gradients)
+    check_effects_outside(program)
     if with_gradients:
-        primals = numbered("primals", sum(not isinstance(role, Tangent) for role in program.signature.inputs))
-        tangents = numbered("tangents", len(program.signature.inputs) - len(primals))
-        name_placeholders(program, [*primals, *tangents])
-        return print_as(paired(program), JOINT)
+        return print_as(paired(numbered_as_joint(with_tokens_of_both(program))), JOINT)
+    program = with_tokens(program, TokenNames())
     _name_arguments(program)
     return print_as(program.module, WHOLE)
 

@@ -29,15 +29,29 @@ from assay.compiler.capture.inputs import Call
 from assay.compiler.entry.ahead.descriptors import AOTOutput, described_input, described_output
 from assay.compiler.entry.ahead.given_compilers import Given
 from assay.compiler.entry.ahead.graph_compilers import GraphCompiler, nop
-from assay.compiler.entry.ahead.joint_graph import name_placeholders, numbered, paired
+from assay.compiler.entry.ahead.joint_graph import (
+    is_of_backward,
+    name_placeholders,
+    numbered,
+    numbered_as_joint,
+    paired,
+)
 from assay.compiler.entry.ahead.module_places import places_noted
 from assay.compiler.entry.ahead.partition_functions import PartitionFn, default_partition
+from assay.compiler.entry.ahead.tokens import (
+    TokenNames,
+    check_effects_outside,
+    with_tokens,
+    with_tokens_of_both,
+    without_tokens,
+)
+from assay.compiler.entry.ahead.unwritten import refusing_writes
 from assay.compiler.entry.module_as_call import IS_GIVEN, ModuleAsCall, given_leaves, module_state
 from assay.compiler.entry.recompile import Recompiled
 from assay.compiler.errors import InputMismatch, OptionError, Unsupported
 from assay.compiler.ir.graph.captured import Captured
 from assay.compiler.ir.graph.materialize import set_returned
-from assay.compiler.ir.graph.roles import Gradient, GraphCall, Program, Signature, Tangent
+from assay.compiler.ir.graph.roles import Gradient, GraphCall, Program, Signature, Tangent, Token
 from assay.compiler.journal import Journal
 from assay.compiler.options import Options
 from assay.compiler.passes.runner import optimize, written
@@ -91,22 +105,25 @@ def aot_export_joint_with_descriptors(
 
     It is called as `graph(primals, tangents)` and returns what forward does, then a gradient or None for each primal.
     Without gradients it is called with its inputs. A result that is a view of an input is no output of the graph: the
-    call takes the view. Nothing has to stay open, so nothing is entered on the `stack`. With
+    call takes the view. Effects have tokens, those of forward in front and those of backward behind. The compiled
+    function takes none. Nothing has to stay open, so nothing is entered on the `stack`. With
     `_record_nn_module_stack` nodes know the modules that they come from. No mode notes torch's functions, so that there
     is none for `_disable_torch_fn_metadata_mode` to switch off.
 
-    Raises: OptionError for `disable_functionalization=True`; Unsupported for a program that the compiler cannot take.
+    Raises: Unsupported for a program that the compiler cannot take; with `disable_functionalization=True` for one that
+    writes memory or has an ordered effect, while the graphs of others are the same.
     Source: signature and calling convention are those of torch/_functorch/aot_autograd.py, torch 2.13.
     """
-    if disable_functionalization:
-        raise OptionError.refused("disable_functionalization")
     made = ModuleAsCall.of(mod, args, is_fixed=ignore_shape_env, keywords=kwargs or {})
     call = replace(made.call, names=numbered("primals", len(made.call.leaves)), holds_functions=True)
+    if disable_functionalization:
+        call = replace(call, function=refusing_writes(call.function))
     with places_noted(mod) if _record_nn_module_stack else nullcontext():
         captured = capture(call, decompositions or {})
     program = differentiate(captured) if captured.needs_gradient else captured.finish()
     state = module_state(mod)
     params = [name for name, value in state.items() if isinstance(value, nn.Parameter)]
+    program = _with_tokens(program)
     return JointWithDescriptors(
         _described(program),
         params,
@@ -167,18 +184,30 @@ def _compiled(jd: JointWithDescriptors, compilers: Compilers, journal: Journal) 
     return load_call(linked, graphs, specialized(compile, jd.call, compilers, True, journal.options), journal)
 
 
+def _with_tokens(program: Program) -> Program:
+    """The program with tokens for its effects. Raises: ExportError for an effect in a function, as in a branch."""
+    check_effects_outside(program)
+    is_joint = any(isinstance(role, Tangent) for role in program.signature.inputs)
+    return numbered_as_joint(with_tokens_of_both(program)) if is_joint else with_tokens(program, TokenNames())
+
+
 def _described(program: Program) -> fx.GraphModule:
     """The program as a graph module in torch's calling form, with descriptors."""
     signature = program.signature
+    is_joint = any(isinstance(role, Tangent) for role in signature.inputs)
     for role, node in zip(signature.inputs, program.placeholders, strict=True):
         node.meta["desc"] = described_input(role, signature)
     outputs: list[AOTOutput | None] = [
-        described_output(role, signature) for role in signature.outputs if not isinstance(role, Gradient)
+        described_output(role, signature) for role in signature.outputs if not is_of_backward(role)
     ]
-    if any(isinstance(role, Tangent) for role in signature.inputs):
-        gradients = (role for role in signature.outputs if isinstance(role, Gradient))
-        found: dict[object, AOTOutput] = {role.of: described_output(role, signature) for role in gradients}
-        outputs += [found.get(role) for role in signature.inputs if not isinstance(role, Tangent)]
+    if is_joint:
+        ends = [role for role in signature.outputs if is_of_backward(role)]
+        found: dict[object, AOTOutput] = {
+            role.of: described_output(role, signature) for role in ends if isinstance(role, Gradient)
+        }
+        primals = [role for role in signature.inputs if not is_of_backward(role) and not isinstance(role, Token)]
+        outputs += [found.get(role) for role in primals]
+        outputs += [described_output(role, signature) for role in ends if isinstance(role, Token)]
         module = paired(program)
     else:
         name_placeholders(program, [f"arg{index}_1" for index, _ in enumerate(program.placeholders)])
@@ -192,25 +221,34 @@ def _program_of(jd: JointWithDescriptors) -> Program:
 
     Raises: OptionError for a graph with other numbers of inputs or outputs.
     """
-    graph, copies = fx.Graph(), dict[fx.Node, fx.Node]()
-    for node in jd.graph_module.graph.nodes:
-        copies[node] = graph.node_copy(node, copies.__getitem__)
-    program = Program(fx.GraphModule(jd.graph_module, graph), jd.signature)
-    returned = list(program.returned)
-    roles = [role for role in jd.signature.outputs if not isinstance(role, Gradient)]
-    primals = [role for role in jd.signature.inputs if not isinstance(role, Tangent)]
-    kept, gradients = len(roles), len(primals) if len(primals) < len(jd.signature.inputs) else 0
-    counts = {"inputs": (len(program.placeholders), len(jd.signature.inputs))}
-    counts["outputs"] = (len(returned), kept + gradients)
+    tokened = Program(without_tokens(jd.graph_module), jd.signature)
+    returned, nodes = list(tokened.returned), tokened.placeholders
+    roles = [role for role in jd.signature.outputs if not is_of_backward(role)]
+    primals = [role for role in jd.signature.inputs if not is_of_backward(role)]
+    others = [role for role in primals if not isinstance(role, Token)]
+    ends = [role for role in jd.signature.outputs if is_of_backward(role) and isinstance(role, Token)]
+    kept, gradients = len(roles), len(others) if len(primals) < len(jd.signature.inputs) else 0
+    counts = {"inputs": (len(nodes), len(jd.signature.inputs))}
+    counts["outputs"] = (len(returned), kept + gradients + len(ends))
     for what, (found, wanted) in counts.items():
         if found != wanted:
             raise OptionError(f"assay: the joint graph has {found} {what}; {wanted} were exported")
-    by_primal = dict(zip(primals, returned[kept:], strict=False))
-    wanted_gradients = [by_primal[role.of] for role in jd.signature.outputs if isinstance(role, Gradient)]
-    set_returned(program.module, [*returned[:kept], *wanted_gradients])
+    by_primal = dict(zip(others, returned[kept:], strict=False))
+    values = [value for role, value in zip(roles, returned, strict=False) if not isinstance(role, Token)]
+    values += [by_primal[role.of] for role in jd.signature.outputs if isinstance(role, Gradient)]
+    program = Program(tokened.module, _without_tokens(jd.signature))
+    set_returned(program.module, values)
+    for role, node in zip(jd.signature.inputs, nodes, strict=True):
+        if isinstance(role, Token):
+            program.module.graph.erase_node(node)
     fill_values(program, [node.meta["val"] for node in program.placeholders])
     program.module.recompile()
     return program
+
+
+def _without_tokens(signature: Signature) -> Signature:
+    inputs = tuple(role for role in signature.inputs if not isinstance(role, Token))
+    return replace(signature, inputs=inputs, outputs=tuple(r for r in signature.outputs if not isinstance(r, Token)))
 
 
 def _not_again(_: list[object]) -> Sequence[object]:

@@ -15,6 +15,7 @@ from torch._decomp import get_decompositions
 from assay.compiler.capture.decompositions.batch_norm import BATCH_NORM, EXACT_BATCH_NORM
 from assay.compiler.capture.decompositions.foreach import EXACT_FOREACH, FOREACH
 from assay.compiler.capture.decompositions.group_norm import GROUP_NORM
+from assay.compiler.capture.decompositions.masked_puts import PUTS
 from assay.compiler.capture.decompositions.nll_loss import NLL_LOSS
 from assay.compiler.capture.decompositions.view_copies import COPIES
 from assay.compiler.capture.decompositions.view_steps import mark_as_one
@@ -100,9 +101,11 @@ EXACT: Decompositions = {
     **EXACT_BATCH_NORM,
     **COPIES,
     **WIDE_SUMS,
+    **PUTS,
 }
 """Those that do what eager does, bit for bit, but for the order of a sum."""
 
 DECOMPOSITIONS: Decompositions = {
-    **TABLE, **OWN, **BATCH_NORM, **GROUP_NORM, **NLL_LOSS, **FOREACH, **COPIES, **WIDE_SUMS,  # type: ignore[dict-item]
+    **TABLE, **OWN, **BATCH_NORM, **GROUP_NORM, **NLL_LOSS,  # type: ignore[dict-item]
+    **FOREACH, **COPIES, **WIDE_SUMS, **PUTS,
 }  # fmt: skip

@@ -15,6 +15,7 @@ aten = torch.ops.aten
 
 VIEWS: dict[str, Callable[..., Any]] = {
     "alias": aten.alias.default,
+    "detach": aten.detach.default,
     "diagonal": aten.diagonal.default,
     "expand": aten.expand.default,
     "narrow": torch.narrow,

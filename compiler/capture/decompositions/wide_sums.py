@@ -39,5 +39,4 @@ def put(x: Tensor, indices: Sequence[Tensor | None], values: Tensor, accumulate:
 
 WIDE_SUMS: Decompositions = {
     aten.embedding_dense_backward.default: embedding_gradient,
-    aten.index_put.default: put,
 }

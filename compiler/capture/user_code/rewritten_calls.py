@@ -13,6 +13,7 @@ rms_norm over sizes that are symbols, there     ->     over these numbers, which
 lstm on a CPU, with gradients                   ->     without oneDNN
 pow(n, x) of a number n that varies             ->     with a tensor of that number: torch has no logarithm of it
 pow(x, n) of an integer n that varies           ->     with a tensor of that integer: torch cannot compare it with 0
+var(x), std(x) of as many as only data tells    ->     along all dimensions: torch would ask how many there are
 tensor(n) of a number n that varies             ->     full((), n): torch would read the number
 msort(x, out=y)                                 ->     sort(x, 0, out=(y, indices)), whose indices have their size
 _scaled_mm(x, y, out=z)                         ->     with the dtype of z, in which the kernel multiplies
@@ -34,7 +35,7 @@ from typing import Any
 
 import torch
 from torch._prims_common import suggest_memory_format
-from torch.fx.experimental.symbolic_shapes import guard_or_true
+from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols, guard_or_true
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
@@ -56,6 +57,10 @@ MATMULS = (
 )  # fmt: skip
 POWERS = (torch.pow, torch.Tensor.__rpow__)
 POWERS_OF_TENSORS = (torch.pow, torch.Tensor.pow, torch.Tensor.__pow__, torch.Tensor.pow_, torch.Tensor.__ipow__)
+SPREADS = (
+    *(torch.var, torch.std, torch.var_mean, torch.std_mean),
+    *(torch.Tensor.var, torch.Tensor.std),
+)
 ONE_HOTS = (F.one_hot, torch.ops.aten.one_hot, torch.ops.aten.one_hot.default)
 MOST_HELD = 1 << 24
 """Below this float32 holds every integer."""
@@ -85,6 +90,8 @@ class UserCalls(TorchFunctionMode):
             return torch.pow(*base)
         if func in POWERS_OF_TENSORS and (exponent := _varying_exponent(*args, **kwargs or {})) is not None:
             return func(_first(args, kwargs), exponent)
+        if func in SPREADS and (along := _along_all_dimensions(*args, **kwargs or {})) is not None:
+            return func(_first(args, kwargs), **along)
         if func is torch.tensor and args and isinstance(args[0], torch.SymFloat):
             return torch.full((), *args, **kwargs or {})
         if func in NORMS and len(args) > CUDNN and args[0].is_cuda:
@@ -154,6 +161,22 @@ def _varying_exponent(input: Any, exponent: Any, *, out: Any = None) -> torch.Te
     if not is_held:
         return int(exponent)
     return torch.ops.aten.scalar_tensor.default(exponent, dtype=torch.int64, device=input.device)
+
+
+def _along_all_dimensions(
+    input: Any, dim: Any = None, *_: Any, unbiased: bool = True, correction: Any = None, keepdim: bool = False,
+    **__: Any,
+) -> dict[str, Any] | None:  # fmt: skip
+    """What a spread of all elements is given beside the tensor where only data tells how many these are; else None.
+
+    The gradient of a spread along dimensions asks for nothing, and is the same.
+    """
+    if isinstance(dim, bool):  # the form spread(input, unbiased)
+        dim, unbiased = None, dim
+    if dim or isinstance(dim, int) or not free_unbacked_symbols(input.shape) or not _records_gradients(input):
+        return None
+    correction = int(unbiased) if correction is None else correction
+    return {"dim": list(range(input.dim())), "correction": correction, "keepdim": keepdim}
 
 
 def _base_and_exponent(input: Any, exponent: Any, **_: Any) -> tuple[Any, Any]:

@@ -21,6 +21,7 @@ from assay.compiler.ir.graph.roles import (
     Shared,
     Signature,
     Tangent,
+    Token,
     UserInput,
     UserOutput,
     View,
@@ -197,6 +198,46 @@ class GradAOTOutput(DifferentiableAOTOutput):
         return f"__grad({self.grad_of.expr()})"
 
 
+@dataclass(frozen=True)
+class ForwardTokenAOTInput(AOTInput):
+    """The token of a kind of effects in forward."""
+
+    idx: int
+
+    def expr(self) -> str:
+        return f"__forward_token{self.idx}"
+
+
+@dataclass(frozen=True)
+class BackwardTokenAOTInput(AOTInput):
+    """The token of a kind of effects in backward."""
+
+    idx: int
+
+    def expr(self) -> str:
+        return f"__backward_token{self.idx}"
+
+
+@dataclass(frozen=True)
+class ForwardTokenAOTOutput(AOTOutput):
+    """The token behind the effects of a kind in forward."""
+
+    idx: int
+
+    def expr(self) -> str:
+        return f"__forward_token{self.idx}"
+
+
+@dataclass(frozen=True)
+class BackwardTokenAOTOutput(AOTOutput):
+    """The token behind the effects of a kind in backward."""
+
+    idx: int
+
+    def expr(self) -> str:
+        return f"__backward_token{self.idx}"
+
+
 def described_input(role: InputRole, signature: Signature) -> AOTInput:
     """The descriptor of an input by its role. Arguments are counted from the module's own tensors on."""
     if isinstance(role, Parameter):
@@ -207,14 +248,26 @@ def described_input(role: InputRole, signature: Signature) -> AOTInput:
         return TangentAOTInput(described_output(role.of, signature))
     if isinstance(role, Shared):
         return SyntheticBaseAOTInput(described_input(role.of[0], signature))
+    if isinstance(role, Token):
+        kind = BackwardTokenAOTInput if role.in_backward else ForwardTokenAOTInput
+        return kind(_place_of_token(role, signature))
     assert isinstance(role, UserInput)
     return PlainAOTInput(role.index - _state_of(signature))
+
+
+def _place_of_token(role: Token, signature: Signature) -> int:
+    """Which of the tokens of its part of the graph it is."""
+    tokens = [other for other in signature.inputs if isinstance(other, Token)]
+    return [token for token in tokens if token.in_backward is role.in_backward].index(role)
 
 
 def described_output(role: OutputRole, signature: Signature) -> AOTOutput:
     """The descriptor of an output by its role."""
     if isinstance(role, UserOutput):
         return PlainAOTOutput(role.index)
+    if isinstance(role, Token):
+        kind = BackwardTokenAOTOutput if role.in_backward else ForwardTokenAOTOutput
+        return kind(_place_of_token(role, signature))
     if isinstance(role, Mutation):
         return InputMutationAOTOutput(described_input(role.of, signature))
     if isinstance(role, Gradient):

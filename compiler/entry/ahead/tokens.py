@@ -6,16 +6,17 @@
     return (getitem_2, getitem_3)
 
 Effects of one kind follow one token, an empty tensor. It comes first in a forward and in a graph without gradients, and
-last in a backward. Graphs that the compiler itself builds keep the order of calls without tokens.
+last in a backward. A joint graph has both. Graphs that the compiler itself builds keep the order of calls without
+tokens.
 """
 
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import torch
 from torch import fx
@@ -27,8 +28,8 @@ from assay.compiler.errors import ExportError
 from assay.compiler.ir.graph.held_functions import is_any_inside
 from assay.compiler.ir.graph.materialize import set_returned
 from assay.compiler.ir.graph.roles import GraphCall, Program, Token
-from assay.compiler.ir.graph.trace import module_of
-from assay.compiler.ir.typed_nodes import int_argument
+from assay.compiler.ir.graph.trace import IN_BACKWARD, module_of
+from assay.compiler.ir.typed_nodes import int_argument, node_argument
 from assay.compiler.torch_compat import effect_of
 
 Item = TypeVar("Item")
@@ -65,24 +66,35 @@ def check_effects_outside(program: Program) -> None:
 
 def with_tokens(program: Program, names: TokenNames) -> Program:
     """The program with a token, as an input and as an output, for each kind of effect that its calls have."""
-    kinds = [effect_of(node.target) for node in program.module.graph.nodes if node.op == "call_function"]
-    tokens = tuple(Token(kind) for kind in dict.fromkeys(kinds) if kind is not None)
+    return _threaded(program, names, lambda node: Token(_effect_of(node), program.is_backward))
+
+
+def with_tokens_of_both(joint: Program) -> Program:
+    """The joint graph with tokens for forward's effects, which come first, and for backward's, which come last."""
+    return _threaded(joint, TokenNames(), lambda node: Token(_effect_of(node), IN_BACKWARD in node.meta))
+
+
+def _threaded(program: Program, names: TokenNames, token_of: Callable[[fx.Node], Token]) -> Program:
+    calls = [node for node in program.module.graph.nodes if _effect_of(node)]
+    tokens = tuple(dict.fromkeys(map(token_of, calls)))
     if not tokens:
         return program
-    signature, threading = program.signature, _Threading(names)
+    threading = _Threading(names, token_of)
     threading.take(program, tokens)
     for node in program.module.graph.nodes:
         threading.add(node)
-    graph = threading.graph
-    last: tuple[fx.node.Argument, ...] = tuple(threading.last.values())
-    returned = _joined(program, last, next(iter(reversed(graph.nodes))).args[0])
-    inputs = _joined(program, tokens, signature.inputs)
-    made = Program(
-        module_of(program.module, graph),
-        replace(signature, inputs=inputs, outputs=_joined(program, tokens, signature.outputs)),
-    )
+    graph, signature = threading.graph, program.signature
+    last = list[Any](threading.last.values())
+    returned = _joined(tokens, last, next(iter(reversed(graph.nodes))).args[0])
+    inputs, outputs = (_joined(tokens, tokens, roles) for roles in (signature.inputs, signature.outputs))
+    made = Program(module_of(program.module, graph), replace(signature, inputs=inputs, outputs=outputs))
     set_returned(made.module, returned)
     return made
+
+
+def _effect_of(node: fx.Node) -> str:
+    """The kind of effect that a node has; "" for none."""
+    return (effect_of(node.target) if node.op == "call_function" else None) or ""
 
 
 @dataclass(slots=True)
@@ -90,32 +102,33 @@ class _Threading:
     """A copy of a graph, while tokens are led through its calls. `last` are the tokens as they stand."""
 
     names: TokenNames
+    token_of: Callable[[fx.Node], Token]
     graph: fx.Graph = field(default_factory=fx.Graph)
     copies: dict[fx.Node, fx.Node] = field(default_factory=dict)
-    last: dict[str, fx.Node] = field(default_factory=dict)
+    last: dict[Token, fx.Node] = field(default_factory=dict)
 
     def take(self, program: Program, tokens: Sequence[Token]) -> None:
         """Adds the inputs, the tokens in their place among them."""
         mode = fake_mode_of(node.meta.get("val") for node in program.module.graph.nodes)
-        if program.is_backward:
-            self._copy(program.placeholders)
-        for token in tokens:
-            name = "tangents_token" if program.is_backward else "token"
-            node = self.graph.placeholder(name if len(tokens) == 1 else f"{name}_{token.effect}")
+        for role in _joined(tokens, tokens, program.placeholders):
+            if isinstance(role, fx.Node):
+                self._copy([role])
+                continue
+            name = "tangents_token" if role.in_backward else "token"
+            is_alone = sum(token.in_backward is role.in_backward for token in tokens) == 1
+            node = self.graph.placeholder(name if is_alone else f"{name}_{role.effect}")
             with mode or nullcontext():
                 node.meta["val"] = torch.empty(0)
-            self.last[token.effect] = node
-        if not program.is_backward:
-            self._copy(program.placeholders)
+            self.last[role] = node
 
     def _copy(self, nodes: Sequence[fx.Node]) -> None:
         for node in nodes:
             self.copies[node] = self.graph.node_copy(node, self.copies.__getitem__)
 
     def add(self, node: fx.Node) -> None:
-        effect = effect_of(node.target) if node.op == "call_function" else None
-        if effect is not None:
-            self.last[effect] = self._follow(node, self.last[effect])
+        if _effect_of(node):
+            token = self.token_of(node)
+            self.last[token] = self._follow(node, self.last[token])
         elif node not in self.copies:
             self._copy([node])
 
@@ -168,21 +181,58 @@ def unlifted(program: Program) -> Program:
 
 def hiding_tokens(program: Program, run: GraphCall) -> GraphCall:
     """A built graph, called without its tokens."""
-    count = sum(isinstance(role, Token) for role in program.signature.inputs)
-    if not count:
+    roles = [role for role in program.signature.inputs if isinstance(role, Token)]
+    if not roles:
         return run
-    tokens: list[object] = [torch.empty(0)] * count
+    tokens: list[object] = [torch.empty(0)] * len(roles)
 
     def called(args: list[object]) -> Sequence[object]:
-        given = list(_joined(program, tokens, args))
+        given = list(_joined(roles, tokens, args))
         args.clear()
-        return _apart(program, run(given), count)[1]
+        return _apart(program, run(given), len(roles))[1]
 
     return called
 
 
-def _joined(program: Program, tokens: Sequence[Item], others: Sequence[Item]) -> tuple[Item, ...]:
-    return (*others, *tokens) if program.is_backward else (*tokens, *others)
+def without_tokens(module: fx.GraphModule) -> fx.GraphModule:
+    """A graph whose calls with tokens are plain calls. Its inputs and outputs are as they were; no token is read."""
+    graph, copies = fx.Graph(), dict[fx.Node, Any]()
+    for node in module.graph.nodes:
+        call = node.args[0] if node.target is operator.getitem else None
+        if node.target is with_effects:
+            _, target, *given = fx.map_arg(node.args, lambda arg: copies.get(arg, arg))
+            copies[node] = made = graph.call_function(target, tuple(given), fx.map_arg(node.kwargs, copies.__getitem__))
+            made.meta = {**node.meta, "val": _value_of_call(node)}
+        elif isinstance(call, fx.Node) and call.target is with_effects:
+            copies[node] = _item_of_call(graph, node, call, copies)
+        else:
+            copies[node] = graph.node_copy(node, copies.__getitem__)
+    return fx.GraphModule(module, graph)
+
+
+def _value_of_call(node: fx.Node) -> Any:
+    """What a call with a token returns beside it."""
+    _, *parts = node.meta["val"]
+    return parts[0] if len(parts) == 1 else tuple(parts)
+
+
+def _item_of_call(graph: fx.Graph, node: fx.Node, call: fx.Node, copies: dict[fx.Node, Any]) -> Any:
+    """What stands for an item of what a call with a token returns: of the token behind it, the one before."""
+    place = int_argument(node, 1)
+    if not place:
+        return copies[node_argument(call, 0)]
+    if len(call.meta["val"]) == 2:
+        return copies[call]
+    made = graph.call_function(operator.getitem, (copies[call], place - 1))
+    made.meta = {**node.meta}
+    return made
+
+
+def _joined(roles: Sequence[object], tokens: Sequence[Item], others: Sequence[Item]) -> tuple[Item, ...]:
+    """Tokens, whose roles these are, and others, in the order of a graph."""
+    after = tuple(token for role, token in zip(roles, tokens, strict=True) if cast(Token, role).in_backward)
+    before = tuple(token for role, token in zip(roles, tokens, strict=True) if not cast(Token, role).in_backward)
+    return (*before, *others, *after)
 
 
 def _apart(program: Program, values: Sequence[Item], count: int) -> tuple[Sequence[Item], Sequence[Item]]:

@@ -20,6 +20,7 @@ from torch._dispatch.python import enable_python_dispatcher
 from torch._subclasses.fake_tensor import FakeTensor
 
 from assay.compiler.errors import Unsupported
+from assay.compiler.ir.graph.float_division import divide_as_python
 from assay.compiler.ir.graph.roles import (
     Constant,
     Gradient,
@@ -46,6 +47,7 @@ def materialize(program: Program) -> Program:
     Raises: Unsupported for an output that a graph alone cannot return.
     """
     signature = program.signature
+    divide_as_python(program.module.graph)
     values: dict[object, Value] = dict(zip(signature.inputs, program.placeholders, strict=True))
     values.update(zip(signature.outputs, program.returned, strict=True))
     mutations = [role for role in signature.outputs if isinstance(role, Mutation)]

@@ -82,9 +82,10 @@ class Saved:
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """Orders effects of one kind."""
+    """Orders effects of one kind; those of the backward part of a joint graph apart from forward's."""
 
     effect: str
+    in_backward: bool = False
 
 
 @dataclass(frozen=True, slots=True)

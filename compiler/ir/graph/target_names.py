@@ -12,12 +12,14 @@ from types import ModuleType
 import torch
 
 from assay.compiler.errors import Unkeyed
+from assay.compiler.ir.graph import float_division
 
 BUILT_IN = ("aten", "prims", "prim", "mkldnn")
 """The operators whose meaning torch's version says; others may be defined anew by any process."""
 PLACES: tuple[object, ...] = (
     *(operator, math, torch, torch.nn.functional, torch.Tensor, torch.special, torch.fft, torch.linalg),
     *(torch._C, torch._C._nn, torch._C._VariableFunctions),
+    float_division,
 )
 """Where a function that does not say so itself is looked for."""
 

@@ -34,6 +34,7 @@ from torch.fx.passes.shape_prop import _extract_tensor_metadata
 from torch.utils import _pytree as pytree
 
 from assay.compiler.errors import Unsupported
+from assay.compiler.ir.graph.float_division import divide_as_python
 from assay.compiler.ir.graph.held_functions import IS_PURE
 from assay.compiler.ir.graph.wrapper_nodes import wrapper_behind
 from assay.compiler.ir.graph.writes.repeated_calls import follow
@@ -330,6 +331,7 @@ def module_of(root: torch.nn.Module, graph: fx.Graph) -> fx.GraphModule:
 def with_text(module: fx.GraphModule) -> fx.GraphModule:
     """The module, its Python text written: for somebody else, who may take its `forward` and keep it. Until then that
     is a detour by the module's own call, of 2 us."""
+    divide_as_python(module.graph)
     _LazyGraphModule.force_recompile(module)
     return module
 

@@ -207,10 +207,12 @@ def _indexed(operation: Operation, place: Callable[[Expr, Index], Expr]) -> Expr
 
 
 def given_indices(operation: Operation) -> dict[int, Tensor]:
-    """The tensors of indices by dimension. Raises: Declined for others."""
+    """The tensors of indices by dimension. Raises: Declined for others, as masks, which may have several dimensions."""
     indices = {dim: tensor for dim, tensor in enumerate(operation["indices"]) if tensor is not None}
     if not indices or not all(isinstance(tensor, Tensor) for tensor in indices.values()):
         raise Declined("an index that is no tensor")
+    if any(tensor.dtype not in INDICES for tensor in indices.values()):
+        raise Declined("a mask")
     return indices
 
 

@@ -157,6 +157,56 @@ def test_functions_in_inner_graphs_are_compiled(f: Callable[..., Any]) -> None:
     assert found["pieces"] >= 1 or f in (a_recurrence, attention)
 
 
+def scan_of_kernels(x: Tensor, w: Tensor) -> Any:
+    def step(carried: Tensor, row: Tensor) -> tuple[Tensor, Tensor]:
+        carried = torch.tanh(carried * w[0] + row)
+        return carried, carried * 2
+
+    return scan(step, w[1].sin(), x)
+
+
+def map_of_kernels(x: Tensor, w: Tensor) -> Any:
+    return mapped(lambda row, w: (row * w[0]).sin(), x, w)  # type: ignore[arg-type]
+
+
+def loop_of_kernels(x: Tensor, w: Tensor) -> Any:
+    return while_loop(lambda i, a: i < 4, lambda i, a: (i + 1, (a * w).sin()), (torch.tensor(0), x * 1))[1]
+
+
+ONE_CALL = {
+    "scan": (scan_of_kernels, False),
+    "map": (map_of_kernels, False),
+    "while_loop": (loop_of_kernels, False),
+    "scan in training": (scan_of_kernels, True),
+    "map in training": (map_of_kernels, True),
+}
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("name", ONE_CALL)
+def test_loops_in_inner_graphs_are_one_call(name: str, dynamic: bool) -> None:
+    f, trained = ONE_CALL[name]
+    compiled = aot_function(f, compile_fx_inner, dynamic=dynamic, fallback="error")
+    journal.reset()
+    for size in (3, 4, 5) if dynamic else (3, 3):
+        torch.testing.assert_close(run(compiled, inputs(1, trained, size)), run(f, inputs(1, trained, size)))
+    totals: Any = journal.totals()
+    assert totals["loops"] and not totals["stepwise"] and not totals["eager"]
+
+
+def test_loop_with_an_effect_in_an_inner_graph_is_torchs() -> None:
+    def f(x: Tensor, w: Tensor) -> Any:
+        return scan(lambda carried, row: (carried + 1, nn.functional.dropout(row * w[0])), w[1].sin(), x)
+
+    compiled = aot_function(f, compile_fx_inner, fallback="error")
+    for _ in range(2):
+        found = []
+        for each in (f, compiled):
+            torch.manual_seed(3)
+            found.append((each(*inputs(1, False)), torch.rand(3)))
+        torch.testing.assert_close(found[1], found[0])
+
+
 @pytest.mark.parametrize("backend", [compile_fx, lambda gm, args: aot_module_simplified(gm, args, nop)])
 def test_functions_in_graphs_of_dynamo_are_taken(backend: Any) -> None:
     torch._dynamo.reset()

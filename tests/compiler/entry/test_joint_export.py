@@ -248,9 +248,15 @@ def test_what_only_the_module_tells_is_refused() -> None:
         gradient.sum().backward()
 
 
+def test_a_module_that_writes_nothing_has_its_graph_without_functionalization() -> None:
+    module, x = nn.Sequential(nn.Linear(3, 2), nn.Tanh()), (torch.ones(4, 3),)
+    plain, other = (exported(module, x, disable_functionalization=off) for off in (False, True))
+    assert plain.graph_module.code == other.graph_module.code
+    with pytest.raises(Unsupported, match="disable_functionalization"):
+        exported(nn.ReLU(inplace=True), (torch.ones(4, 3),), disable_functionalization=True)
+
+
 def test_keywords_that_cannot_be_acted_on_are_refused() -> None:
-    with pytest.raises(OptionError, match="disable_functionalization"):
-        exported(Plain(), (torch.ones(4, 3),), disable_functionalization=True)
     with pytest.raises(OptionError, match="serializable"):
         aot_compile_joint_with_descriptors(exported(Plain(), (torch.ones(4, 3),)), serializable=True)
 

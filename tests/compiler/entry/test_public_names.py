@@ -21,7 +21,7 @@ from torch.utils.checkpoint import checkpoint
 
 from assay.compiler import journal
 from assay.compiler.entry import aot, dynamo, export
-from assay.compiler.errors import InputMismatch, OptionError
+from assay.compiler.errors import InputMismatch, OptionError, Unsupported
 
 NAMES: dict[str, tuple[ModuleType, ModuleType]] = {
     **dict.fromkeys(
@@ -307,11 +307,51 @@ def test_graphs_have_names_while_they_are_compiled() -> None:
 # ---- keywords
 
 
-def test_disable_functionalization_is_refused_by_name() -> None:
-    with pytest.raises(OptionError, match="disable_functionalization=True"):
-        aot.aot_function(torch.sin, aot.nop, disable_functionalization=True)
-    with pytest.raises(OptionError, match="disable_functionalization=True"):
-        aot.aot_module_simplified(nn.Linear(2, 2), [torch.ones(2)], aot.nop, disable_functionalization=True)
+@pytest.mark.parametrize("trained", [False, True])
+def test_graphs_without_functionalization_are_those_of_what_writes_nothing(trained: bool) -> None:
+    def f(x: Tensor) -> Tensor:
+        return (x.view(4, 2) * 2).softmax(1).sum(0)
+
+    texts = []
+    for is_off in (False, True):
+        found: list[str] = []
+        compiler = functools.partial(_keeping, found)
+        compiled = aot.aot_function(f, compiler, disable_functionalization=is_off, fallback="error")
+        x = torch.randn(2, 4, requires_grad=trained)
+        result = compiled(x)
+        torch.testing.assert_close(result, f(x))
+        if trained:
+            result.sum().backward()
+        texts.append(found)
+    assert texts[0] == texts[1] and len(texts[0]) == 1 + trained
+
+
+def _keeping(found: list[str], module: fx.GraphModule, _: object) -> fx.GraphModule:
+    found.append(module.code)
+    return module
+
+
+def _writes_what_it_makes(x: Tensor) -> Tensor:
+    return x.sin().add_(1)
+
+
+@pytest.mark.parametrize("f", [_writes_what_it_makes, lambda x: x.mul_(2), lambda x: torch.add(x, x, out=x.clone())])
+def test_what_writes_is_no_graph_without_functionalization(f: Callable[[Tensor], Tensor]) -> None:
+    with pytest.raises(Unsupported, match="disable_functionalization=True"):
+        aot.aot_function(f, aot.nop, disable_functionalization=True, fallback="error")(torch.ones(3))
+    journal.reset()
+    found = aot.aot_function(f, aot.nop, disable_functionalization=True)(torch.ones(3))
+    torch.testing.assert_close(found, f(torch.ones(3)))
+    assert journal.totals()["eager_graphs"] == 1
+
+
+def test_modules_without_functionalization() -> None:
+    x = [torch.ones(3, 2)]
+    for module, graphs in ((nn.Linear(2, 2), 0), (nn.ReLU(inplace=True), 1)):
+        journal.reset()
+        compiled = aot.aot_module_simplified(module, x, aot.nop, disable_functionalization=True)
+        torch.testing.assert_close(compiled(x[0].clone()), module(x[0].clone()))
+        assert journal.totals()["eager_graphs"] == graphs
 
 
 def test_enable_log_says_whether_anything_is_dumped(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -153,3 +153,35 @@ def test_a_check_of_data_still_raises_before_what_follows() -> None:
     torch.testing.assert_close(compiled(x, torch.tensor(2)), chain(x) * 2)
     with pytest.raises(RuntimeError):
         compiled(x, torch.tensor(1))
+
+
+def _columns_written(x: Tensor, chosen: Tensor, values: Tensor) -> Tensor:
+    x[:, chosen] = values
+    return x
+
+
+WRITTEN: dict[str, Program] = {
+    "by a number": lambda x, m: x.sin().masked_fill(m, 2.0) + torch.index_put(x, (m,), torch.tensor(3.0)),
+    "by a row": lambda x, m: torch.index_put(x.sin(), (m[:, 0],), x[0] * 2) * 2,
+    "by one element": lambda x, m: torch.index_put(x.sin(), (m,), x[0, :1]) * 2,
+    "behind a dimension": lambda x, m: _columns_written(x.sin(), m[0], x[:, :1]) * 2,
+}
+
+
+@pytest.mark.parametrize("name", WRITTEN)
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_what_a_mask_chooses_written_by_fewer_is_generated(name: str, dynamic: bool) -> None:
+    program = WRITTEN[name]
+    compiled = torch.compile(program, backend=assay, dynamic=dynamic)
+    x = torch.randn(6, 4)
+    torch.testing.assert_close(compiled(x, x > 0), program(x, x > 0))
+    assert not fallbacks() and not journal.totals()["eager"]
+
+
+def test_mask_of_other_sizes_is_refused_as_eager() -> None:
+    def write(x: Tensor, m: Tensor) -> Tensor:
+        return torch.index_put(x, (m,), torch.tensor(3.0))
+
+    for run in (write, torch.compile(write, backend=assay)):
+        with pytest.raises((IndexError, RuntimeError)):
+            run(torch.randn(6, 4), torch.ones(1, 4, dtype=torch.bool))

@@ -98,3 +98,17 @@ def _observed(f: Program, x: Tensor, w: Tensor, train: bool) -> Sequence[Any]:
     if train:
         result.sum().backward()
     return result.detach(), a.grad, b.grad
+
+
+def test_a_branch_that_a_transform_runs_leaves_no_level_of_it() -> None:
+    """Recording is refused inside of the level, which Dynamo's guards would find entered yet."""
+
+    def f(x: Tensor, w: Tensor) -> Tensor:
+        return torch.vmap(lambda row: torch.cond(torch.tensor(True), lambda r: r @ w, lambda r: r * 1.0, (row,)))(x)
+
+    torch._dynamo.reset()
+    compiled = torch.compile(f, backend="assay")
+    for _ in range(2):
+        x, w = torch.randn(6, 4), torch.randn(4, 4)
+        torch.testing.assert_close(compiled(x, w), f(x, w))
+    assert torch._C._functorch.get_dynamic_layer_stack_depth() == 0
