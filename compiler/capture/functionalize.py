@@ -475,8 +475,11 @@ def _check_views_before_growth(results: Sequence[Result], effects: Sequence[Effe
 
 def _check_shared_views(call: Call, results: tuple[Result, ...]) -> None:
     """Raises: Unsupported for a view of inputs that overlap and require grad, taken where gradients are off. Autograd
-    may refuse to look at such a view once another of them has been written, and nothing here knows of that.
+    may refuse to look at such a view once another of them has been written, and nothing here knows of that. In inference
+    mode it knows none.
     """
+    if torch.is_inference_mode_enabled():
+        return
     required = any(call.leaves[position].requires_grad for group in call.overlaps for position in group)
     if required and not torch.is_grad_enabled() and any(isinstance(result, View) for result in results):
         raise Unsupported("the program returns a view of inputs that require grad and overlap, without gradients")

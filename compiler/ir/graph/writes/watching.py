@@ -117,6 +117,15 @@ def _mode_of(values: Sequence[object]) -> Iterator[None]:
         yield
 
 
+def _note_base(value: torch.Tensor, views: object) -> None:
+    """Notes of what the views are views, which autograd does not know in inference mode. Torch notes it itself, but not
+    of ordinary tensors, and only as long as somebody holds the storage."""
+    if _is_functional(value):
+        base = getattr(value, "_inference_mode_base", None)
+        for view in filter(_is_functional, pytree.tree_leaves(views)):
+            view._inference_mode_base = value if base is None else base
+
+
 class Watching(FunctionalTensorMode):
     """Functionalization that notes what it makes invisible: in-place changes of metadata, and writes by owner.
 
@@ -245,6 +254,8 @@ class Watching(FunctionalTensorMode):
         if not func._schema.is_mutable:
             with _mode_of(args[:1] if func.is_view else ()):
                 result = super().__torch_dispatch__(func, types, args, kwargs)
+            if func.is_view and torch.is_inference_mode_enabled():
+                _note_base(args[0], result)
             if is_beyond:
                 mark_beyond(result, self.tracer)
             if not any(map(_is_functional, pytree.arg_tree_leaves(*args, **call[2]))):
