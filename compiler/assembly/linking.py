@@ -17,7 +17,7 @@ from assay.compiler.codegen.call.convention import emit_call, emit_differentiabl
 from assay.compiler.codegen.call.prologue import AmbientNeeds, written_positions
 from assay.compiler.codegen.host import load
 from assay.compiler.errors import Unexpected, Unsupported
-from assay.compiler.ir.graph.roles import Gradient, GraphCall, Inference, Program, Signature
+from assay.compiler.ir.graph.roles import Gradient, GraphCall, Program, Signature
 from assay.compiler.ir.tensors.layout.overlap import overlap_test
 from assay.compiler.journal import Journal
 from assay.compiler.options import Options
@@ -92,7 +92,6 @@ def ambient_needs(call: Call, signature: Signature) -> AmbientNeeds:
         autocast_off=bool(ambient.autocast),
         grad_on=bool(signature.differentiable) and not ambient.grad,
         is_grad_off=not ambient.grad,
-        inference_on=Inference() in signature.effects,
         is_guarded=not call.is_specialized,
         frozen=call.frozen() if ambient.grad and not call.is_specialized else (),
         unguarded=() if call.is_specialized else call.unguarded,

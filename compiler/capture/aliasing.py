@@ -143,7 +143,7 @@ class Aliases:
         nearest: dict[int, tuple[int, int, torch.Tensor]] = {}
         for index, value in recorded:
             storage = value.untyped_storage()._cdata
-            if value._base is None and storage not in self.storages and storage not in taken:
+            if base_of(value) is None and storage not in self.storages and storage not in taken:
                 _, how = self._chain(self.trace.node_of(value), None)
                 is_alias = any(step.target in ALIASES for step in how)
                 if not is_alias and (storage not in nearest or len(how) < nearest[storage][0]):
@@ -194,7 +194,7 @@ class Aliases:
 
     def _view(self, node: fx.Node, value: torch.Tensor) -> View:
         needs_gradient = value.requires_grad  # asked first: being asked for its history a view may lose it
-        flows, base = history_of(value) is not None, value._base
+        flows, base = history_of(value) is not None, base_of(value)
         if is_wrapper(value) or (base is not None and is_wrapper(base)):
             return self._view_of_wrapper(value, base, flows)
         if needs_gradient and not flows and base is not None and not base.requires_grad:
@@ -292,7 +292,7 @@ class Aliases:
 
     def _view_of_result(self, node: fx.Node, value: torch.Tensor) -> View | None:
         """The view as one of another result, which aliases something and is a view of nothing to autograd."""
-        base = value._base
+        base = base_of(value)
         if (
             base is None
             or (of := self.trace.node_of(base)) not in self._first
@@ -399,6 +399,14 @@ def _is_recorded(value: object) -> TypeGuard[torch.Tensor]:
 
 
 WriteKind = Literal["seen", "no_grad", "hidden"]
+
+
+def base_of(value: torch.Tensor) -> torch.Tensor | None:
+    """What a tensor is a view of. Autograd does not know that of inference tensors."""
+    if value._base is None and value.is_inference():
+        base: torch.Tensor | None = getattr(value, "_inference_mode_base", None)
+        return base
+    return value._base
 
 
 def history_of(value: torch.Tensor) -> torch.autograd.graph.Node | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 
 import torch
@@ -38,6 +38,7 @@ from assay.compiler.capture.wrapper_views import check_copied
 from assay.compiler.errors import Unexpected, Unsupported
 from assay.compiler.ir.graph.captured import Captured
 from assay.compiler.ir.graph.roles import (
+    Base,
     Begins,
     Bump,
     CallInput,
@@ -234,10 +235,21 @@ def _bind(trace: Trace, leaf: CallLeaf, name: str) -> Bound | torch.SymInt | int
     """One input as a functional tensor. Eager lets a program write what is no leaf, so that is bound through a copy."""
     if not isinstance(leaf.fake, torch.Tensor):
         return trace.add_input(name, leaf.fake)
-    wrapped, argument = _bind_tensor(trace, name, leaf.fake, leaf.requires_grad, leaf.is_leaf)
+    with _made_outside(leaf.is_inference):
+        wrapped, argument = _bind_tensor(trace, name, leaf.fake, leaf.requires_grad, leaf.is_leaf)
     if argument.is_inference():
         trace.own(argument, leaf.role)
     return Bound.of(leaf.role, wrapped, argument, argument, is_shared=False)
+
+
+@contextmanager
+def _made_outside(is_inference: bool) -> Iterator[None]:
+    """While it is open, what stands for an input is made outside of inference mode, as the input was."""
+    if is_inference or not torch.is_inference_mode_enabled():
+        yield
+        return
+    with torch.inference_mode(False), torch.no_grad():
+        yield
 
 
 def _bind_tensor(
@@ -266,10 +278,12 @@ def _bind_shared(trace: Trace, call: Call, group: tuple[int, ...]) -> tuple[tupl
     base = _common_base(fakes) if differentiable else _flat_base(trace, fakes)
     role = Shared(tuple(leaf.role for leaf in leaves), None if differentiable else int(base.numel()))
     grad = differentiable and base.requires_grad
-    wrapped, whole = _bind_tensor(trace, _name_in_graph(call, role), base, grad, base.is_leaf)
+    with _made_outside(all(leaf.is_inference for leaf in leaves)):
+        wrapped, whole = _bind_tensor(trace, _name_in_graph(call, role), base, grad, base.is_leaf)
     bound = []
     for leaf, fake in zip(leaves, fakes, strict=True):
-        argument = whole if fake is base else whole.as_strided(fake.shape, fake.stride(), fake.storage_offset())
+        with _made_outside(leaf.is_inference):
+            argument = whole if fake is base else whole.as_strided(fake.shape, fake.stride(), fake.storage_offset())
         trace.own(argument, leaf.role)
         bound.append(Bound.of(leaf.role, wrapped, argument, whole, is_shared=True))
     return (role, wrapped), bound
@@ -299,11 +313,8 @@ def _identifier(role: CallInput) -> str:
 
 
 def _outside(trace: Trace, fake: torch.Tensor) -> torch.Tensor:
-    """A fake tensor over the same fake memory that has no autograd history of its own.
-
-    In inference mode a wrapper's class would make an inference tensor, which is no view of a tensor that is none.
-    """
-    with trace.paused(), torch.inference_mode(torch.is_inference_mode_enabled() and not is_wrapper(fake)):
+    """A fake tensor over the same fake memory that has no autograd history of its own."""
+    with trace.paused():
         return fake.detach()
 
 
@@ -335,7 +346,7 @@ def _sign(
         *ambient,
     ]
     made = aliases.results(results)
-    effects += [*aliases.layouts(), *_inference(aliases, results), *_varying(made, results)]
+    effects += [*aliases.layouts(), *_inference(aliases, results, made), *_varying(made, results)]
     returned: dict[OutputRole, Returned] = {**_writes(trace, bound, bases, mutations), **aliases.returned}
     seen = {role for role, value in returned.items() if isinstance(role, Mutation) and isinstance(value, torch.Tensor)}
     differentiable = frozenset(aliases.differentiable | seen)
@@ -464,24 +475,33 @@ def _check_views_before_growth(results: Sequence[Result], effects: Sequence[Effe
 
 def _check_shared_views(call: Call, results: tuple[Result, ...]) -> None:
     """Raises: Unsupported for a view of inputs that overlap and require grad, taken where gradients are off. Autograd
-    may refuse to look at such a view once another of them has been written, and nothing here knows of that.
+    may refuse to look at such a view once another of them has been written, and nothing here knows of that. In inference
+    mode it knows none.
     """
+    if torch.is_inference_mode_enabled():
+        return
     required = any(call.leaves[position].requires_grad for group in call.overlaps for position in group)
     if required and not torch.is_grad_enabled() and any(isinstance(result, View) for result in results):
         raise Unsupported("the program returns a view of inputs that require grad and overlap, without gradients")
 
 
-def _inference(aliases: Aliases, results: list[object]) -> list[Effect]:
-    """Raises: Unsupported where the program makes inference tensors beside others."""
-    if torch.is_inference_mode_enabled():
-        return []
-    indices = [role.index for role in aliases.returned if isinstance(role, UserOutput)]
-    made = [value for index in indices if isinstance(value := results[index], torch.Tensor)]
-    if not any(value.is_inference() for value in made):
-        return []
-    if not all(value.is_inference() for value in made) or aliases.differentiable:
-        raise Unsupported("the program returns tensors that it made in inference mode beside others")
-    return [Inference()]
+def _inference(aliases: Aliases, results: Sequence[object], made: Sequence[Result]) -> Iterator[Inference]:
+    """The outputs and views that are made in another mode than that of the call.
+
+    Raises: Unsupported for a wrapper, and in inference mode for what is differentiated.
+    """
+    is_on = torch.is_inference_mode_enabled()
+    pairs = [(role, value) for role, value in aliases.returned.items() if isinstance(role, UserOutput | Base)]
+    for role, value in pairs:
+        if not isinstance(value, torch.Tensor) or value.is_inference() == is_on:
+            continue
+        if role in aliases.differentiable or is_wrapper(value):
+            raise Unsupported("the program returns tensors that it made in inference mode beside others")
+        yield Inference(role, not is_on)
+    for index, (result, value) in enumerate(zip(made, results, strict=True)):
+        if is_on and isinstance(result, View) and isinstance(value, torch.Tensor) and not is_wrapper(value):
+            if value._base is not None and not value.is_inference():
+                yield Inference(UserOutput(index), False)
 
 
 def _written_as_one(

@@ -30,6 +30,7 @@ from assay.compiler.codegen.call.border import bordered
 from assay.compiler.entry.ahead.joint_graph import numbered
 from assay.compiler.entry.dynamo_counters import counted
 from assay.compiler.entry.graph_as_call import Compiled, Freedom, GraphAsCall, as_call, in_eager, with_held
+from assay.compiler.entry.inference_calls import by_inference, depends_on_inference
 from assay.compiler.entry.inner_keywords import (
     InnerCompile,
     InnerKeywords,
@@ -225,6 +226,7 @@ def compile_graph(
     if cuts is not None:
         count_piece()
     traced: GraphAsCall | None = None
+    inside: Compiled | None = None
     example_inputs = with_drawn_numbers(gm, example_inputs)
     refusal = _refusal(gm, options, load_kernels, cuts)
     try:
@@ -241,16 +243,20 @@ def compile_graph(
         compilers = _compilers(options, journal, load_kernels, keeper, traced.structure)
         if asked is not None:
             compilers = replace(compilers, partition=asked)
+        if cuts is None and depends_on_inference(gm):
+            inside = with_held(gm, _spread(specialized(compile, call, compilers, True, options)))
         with journal.stage("restore"):
             restored = warm.restore(keeper, call, compilers, journal)
         if restored is not None:
-            return with_held(gm, lambda *args: restored(list(args)))
-        return with_held(gm, _unboxed(compile(call, compilers, journal), traced.structure))
+            made = with_held(gm, _spread(restored))
+        else:
+            made = with_held(gm, _unboxed(compile(call, compilers, journal), traced.structure))
     except Unexpected as reason:
         return give_back(in_eager(gm), reason, options.fallback, refusal.count)
     except Unsupported as reason:
         pieces = refusal.in_pieces(traced, reason, example_inputs)
-        return pieces or give_back(in_eager(gm), reason, options.fallback, refusal.count)
+        made = pieces or give_back(in_eager(gm), reason, options.fallback, refusal.count)
+    return made if inside is None else by_inference(made, inside)
 
 
 def _refusal(gm: fx.GraphModule, options: Options, load_kernels: LoadKernels, cuts: Cuts | None) -> Refusal:
@@ -401,5 +407,10 @@ def _unboxed(run: GraphCall, spec: list[pytree.TreeSpec]) -> Compiled:
     """
     (structure,) = spec
     if _is_flat(structure):
-        return lambda *args: run(list(args))
+        return _spread(run)
     return lambda *args: pytree.tree_unflatten(list(run(list(args))), structure)
+
+
+def _spread(run: GraphCall) -> Compiled:
+    """`run` as a function of its arguments."""
+    return lambda *args: run(list(args))

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 from torch import fx
+from torch._functorch.eager_transforms import _autograd_grad
 from torch._guards import TracingContext
 from torch._higher_order_ops.torchbind import call_torchbind
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
@@ -192,6 +193,9 @@ class _Recorded(fx.Interpreter):
             found = attention_of(self._attends, *args, **kwargs)
             if found is not None:
                 return found
+        if target is _autograd_grad and torch.is_inference_mode_enabled():
+            with torch.inference_mode(False), torch.set_grad_enabled(torch.is_grad_enabled()):
+                return super().call_function(target, args, kwargs)
         if target in INLINED:
             return INLINED[target](_inside, *args, **kwargs)
         return super().call_function(target, args, kwargs)

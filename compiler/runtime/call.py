@@ -11,8 +11,8 @@ import functools
 import math
 import operator
 import warnings
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, TypeVar
 
 import torch
@@ -81,6 +81,18 @@ class GradOff:
 
     def __exit__(self, *_: object) -> None:
         set_grad_enabled(self._was_enabled)
+
+
+@contextmanager
+def outside_inference() -> Iterator[None]:
+    """While it is open, inference mode is off, and so are gradients."""
+    with torch.inference_mode(False), GradOff():
+        yield
+
+
+def inside_inference() -> AbstractContextManager[Any]:
+    """Inference mode, in which all is made as an inference tensor."""
+    return torch.inference_mode()
 
 
 def apply_of(function: type[torch.autograd.Function]) -> Callable[..., Any]:

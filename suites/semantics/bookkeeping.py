@@ -507,6 +507,53 @@ def input_mutated_under_inference_mode() -> Made:
     return f, (numbers(3, 4), leaf(4)), {}
 
 
+@program(modes_changed, scenario=_in_inference_mode)
+def gradients_turned_on_under_inference_mode() -> Made:
+    """They stay off."""
+
+    def f(x: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
+        with torch.enable_grad():
+            y = x * w
+        return y, y * w
+
+    return f, (numbers(3), leaf(3)), {}
+
+
+@program(modes_changed, scenario=_in_inference_mode)
+def data_under_inference_mode() -> Made:
+    """The data of a tensor that is none of the mode is none either; nor does a write through it make a version grow."""
+
+    def f(x: Tensor, w: Tensor) -> tuple[Tensor, ...]:
+        y = x * w
+        y.data.mul_(2)
+        x.data.add_(w)
+        return x.data, y.data, y
+
+    return f, (numbers(3), leaf(3)), {}
+
+
+@program(modes_changed, scenario=_in_inference_mode)
+def gradients_of_a_function_under_inference_mode() -> Made:
+    """What torch.func makes is no inference tensor, and a view of it is one to autograd."""
+
+    def f(x: Tensor, w: Tensor) -> tuple[Tensor, ...]:
+        y, pull = torch.func.vjp(torch.tanh, x)
+        slopes = torch.func.vmap(torch.func.grad(lambda row: (row * w).sum()))(x)
+        return y, *pull(y), slopes, x * w
+
+    return f, (numbers(3, 4), leaf(4)), {}
+
+
+@program(modes_changed, scenario=_in_inference_mode)
+def views_of_an_intermediate_under_inference_mode() -> Made:
+    def f(x: Tensor, w: Tensor) -> tuple[Tensor, ...]:
+        y, z = x * w, x + w
+        z[0].mul_(2)
+        return y.view(-1), y.t(), z, z[1:]
+
+    return f, (numbers(3, 4), leaf(4)), {}
+
+
 def _inference_tensors(f: Callable[..., Any], *args: Tensor) -> Any:
     with torch.inference_mode():
         made = [arg.clone() for arg in args]

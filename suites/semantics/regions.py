@@ -227,6 +227,20 @@ def region_whose_input_is_written_after_it() -> Made:
     return f, (leaf(3), leaf(3)), {}
 
 
+def _of_several_sizes(f: Callable[..., Any], *args: Tensor) -> Any:
+    return [f(*(arg[:size] for arg in args)) for size in (6, 4, 5)]
+
+
+@program(region, scenario=_of_several_sizes)
+def region_called_with_one_size_twice() -> Made:
+    """Dynamo gives the second call the size of both arguments by one name."""
+
+    def f(x: Tensor, w: Tensor) -> Tensor:
+        return exponential(exponential(x, w), w)
+
+    return f, (leaf(6), leaf(6)), {}
+
+
 @program(region, "raises", modes=("train",))
 def region_whose_result_is_written_where_backward_reads_it() -> Made:
     def f(x: Tensor, w: Tensor) -> Tensor:

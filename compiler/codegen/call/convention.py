@@ -19,12 +19,12 @@ import torch
 from assay.compiler.codegen.call.epilogue import emit_epilogue
 from assay.compiler.codegen.call.gradients.backward_half import emit_backward_half
 from assay.compiler.codegen.call.gradients.forward_half import emit_forward_half, saved_as_written
-from assay.compiler.codegen.call.graph_run import emit_run
+from assay.compiler.codegen.call.graph_run import emit_inference, emit_run
 from assay.compiler.codegen.call.prologue import ANOMALY, AmbientNeeds, emit_head, scatters_by_strides
 from assay.compiler.codegen.call.replay import emit_made_again, is_made_again
 from assay.compiler.codegen.call.source import Source
 from assay.compiler.codegen.call.written_views import emit_parts
-from assay.compiler.ir.graph.roles import InputRole, Program
+from assay.compiler.ir.graph.roles import Inference, InputRole, Program, UserOutput
 from assay.compiler.runtime.call import apply_of, in_anomaly_mode, in_transform, untraced, without_history
 from assay.compiler.runtime.higher_order import Roots
 
@@ -32,11 +32,17 @@ from assay.compiler.runtime.higher_order import Roots
 def emit_call(program: Program, needs: AmbientNeeds) -> Source:
     """The function `call(args)` of a program without gradients; the namespace still lacks `graph`."""
     signature = program.signature
-    source = Source(namespace={"torch": torch}, is_grad_off=needs.is_grad_off)
+    outside = frozenset(
+        effect.of.index
+        for effect in signature.effects
+        if isinstance(effect, Inference) and isinstance(effect.of, UserOutput) and effect.of not in signature.outputs
+    )
+    source = Source(namespace={"torch": torch}, is_grad_off=needs.is_grad_off, views_outside=outside)
     emit_head(source, program, needs)
     given = f"{source.bind('without_history', without_history)}(args)" if scatters_by_strides(program) else "args"
     run = Source(namespace=source.namespace)
     emit_run(run, program, signature.outputs, f"graph({given})", needs)
+    emit_inference(run, signature)
     _emit_run(source, program, run)
     emit_epilogue(source, signature)
     return source
@@ -70,6 +76,7 @@ def emit_differentiable_call(
     apply = f"(Graph.apply if {source.bind('in_transform', in_transform)}() else quick_apply)"
     run = Source(namespace=source.namespace)
     emit_run(run, None, visible, f"{apply}({'written, ' if checked else ''}*args)", around, "_" * roots.is_anchored)
+    emit_inference(run, signature)
     _emit_run(source, forward, run)
     emit_epilogue(source, signature, checked)
     return source

@@ -6,9 +6,9 @@ import torch
 
 from assay.compiler.codegen.call.prologue import AmbientNeeds
 from assay.compiler.codegen.call.source import Source, name_of
-from assay.compiler.ir.graph.roles import Base, Layout, OutputRole, Program, UserOutput
+from assay.compiler.ir.graph.roles import Base, Inference, Layout, OutputRole, Program, Signature, UserOutput
 from assay.compiler.ir.graph.trace import is_view
-from assay.compiler.runtime.call import GradOff, as_no_view, hooks_off, relaid
+from assay.compiler.runtime.call import GradOff, as_no_view, hooks_off, inside_inference, outside_inference, relaid
 
 
 def emit_run(
@@ -25,7 +25,6 @@ def emit_run(
         "autocast_off": (needs.autocast_off, torch._C._DisableAutocast),
         "no_grad": (needs.grad_off, GradOff),
         "enable_grad": (needs.grad_on, torch.enable_grad),
-        "inference_mode": (needs.inference_on, torch.inference_mode),
         "hooks_off": (needs.hooks_off, hooks_off),
     }
     for name, (is_wanted, switch) in switches.items():
@@ -41,6 +40,15 @@ def emit_run(
         if isinstance(effect, Layout):
             name = name_of(effect.of)
             source.line(depth, f"{name} = {source.bind('relaid', relaid)}({name}, {effect.strides}, {effect.offset})")
+
+
+def emit_inference(source: Source, signature: Signature) -> None:
+    """Outputs that the program makes in inference mode, or outside of it, where the call is not made so."""
+    for effect in signature.effects:
+        if isinstance(effect, Inference) and effect.of in signature.outputs:
+            name, made_in = name_of(effect.of), inside_inference if effect.is_on else outside_inference
+            again = f"{source.bind('as_no_view', as_no_view)}({name})"
+            source.line(1, f"with {source.bind(made_in.__name__, made_in)}(): {name} = {again}")
 
 
 def _views_among(program: Program) -> list[OutputRole]:

@@ -57,7 +57,7 @@ class AmbientNeeds:
     """The modes that must be switched around the graph.
 
     They are gradients that no one asked for, or that the program itself switched on, and casts that are in the graph
-    already. Inference mode is one, where all that the program makes was made in one of its own.
+    already.
 
     `hooks_off`: hooks on saved tensors are parts of the graphs.
 
@@ -73,7 +73,6 @@ class AmbientNeeds:
     autocast_off: bool
     grad_on: bool = False
     is_grad_off: bool = False
-    inference_on: bool = False
     is_guarded: bool = True
     inference: tuple[int, ...] = ()
     hooks_off: bool = False

@@ -28,11 +28,15 @@ LITERALS = (int, float, bool, str, type(None))
 
 @dataclass(slots=True)
 class Source:
-    """Python text being written, and the objects that it names."""
+    """Python text being written, and the objects that it names.
+
+    `views_outside`: the results that are views made outside of inference mode, where the call is made inside.
+    """
 
     lines: list[str] = field(default_factory=list)
     namespace: dict[str, object] = field(default_factory=dict)
     is_grad_off: bool = False
+    views_outside: frozenset[int] = frozenset()
     pieces: dict[tuple[str, str, bool], tuple[str, set[int]]] = field(default_factory=dict)
 
     def line(self, depth: int, text: str) -> None:

@@ -10,6 +10,7 @@ import torch
 
 from assay.compiler.codegen.call.source import LITERALS, Source, name_of, name_of_kept, name_of_result
 from assay.compiler.ir.graph.roles import Base, Constant, Input, Result, Same, Size, UserOutput, View, ViewStep
+from assay.compiler.runtime.call import outside_inference
 
 aten = torch.ops.aten
 
@@ -72,6 +73,8 @@ def emit_view(source: Source, index: int, view: View, names: Mapping[int, str]) 
             text = name_of_kept(view.of)
     name = name_of_result(index)
     guard = "" if view.is_in_grad_mode else source.unrecorded()
+    if index in source.views_outside:
+        guard = f"with {source.bind('outside_inference', outside_inference)}(): "
     for place, step in enumerate(view.how):
         text = step_text(source, text, step)
         if step.item is not None:

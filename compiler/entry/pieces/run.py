@@ -126,7 +126,8 @@ def _steps(parts: Sequence[Part], output: fx.Node, runners: Sequence[Runner]) ->
     kept = {node.name for node in output.all_input_nodes}
     steps = []
     for index, (part, run) in enumerate(zip(parts, runners, strict=True)):
-        frees = tuple(name for name in part.takes if last[name] == index and name not in kept)
+        takes = dict.fromkeys(part.takes)  # a region may be called with one value twice
+        frees = tuple(name for name in takes if last[name] == index and name not in kept)
         steps.append(Step(part, run, frees))
     return steps
 

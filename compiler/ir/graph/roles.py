@@ -231,7 +231,10 @@ class GradMode:
 
 @dataclass(frozen=True, slots=True)
 class Inference:
-    """What the graph makes was made in inference mode, and are inference tensors."""
+    """An output, or a view that is a result, is made in inference mode or outside of it, where the call is not made."""
+
+    of: OutputRole
+    is_on: bool
 
 
 @dataclass(frozen=True, slots=True)

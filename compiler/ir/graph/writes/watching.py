@@ -106,6 +106,26 @@ def _is_functional(value: object) -> bool:
     return isinstance(value, FunctionalTensor)
 
 
+@contextmanager
+def _mode_of(values: Sequence[object]) -> Iterator[None]:
+    """Outside of inference mode where ordinary tensors are viewed or written: both leave ordinary tensors there too."""
+    are_ordinary = any(isinstance(value, torch.Tensor) and not value.is_inference() for value in values)
+    if not are_ordinary or not torch.is_inference_mode_enabled():
+        yield
+        return
+    with torch.inference_mode(False), torch.no_grad():
+        yield
+
+
+def _note_base(value: torch.Tensor, views: object) -> None:
+    """Notes of what the views are views, which autograd does not know in inference mode. Torch notes it itself, but not
+    of ordinary tensors, and only as long as somebody holds the storage."""
+    if _is_functional(value):
+        base = getattr(value, "_inference_mode_base", None)
+        for view in filter(_is_functional, pytree.tree_leaves(views)):
+            view._inference_mode_base = value if base is None else base
+
+
 class Watching(FunctionalTensorMode):
     """Functionalization that notes what it makes invisible: in-place changes of metadata, and writes by owner.
 
@@ -232,7 +252,10 @@ class Watching(FunctionalTensorMode):
         if has_registered_effect(func):
             return self.recorded_as_it_is(call)
         if not func._schema.is_mutable:
-            result = super().__torch_dispatch__(func, types, args, kwargs)
+            with _mode_of(args[:1] if func.is_view else ()):
+                result = super().__torch_dispatch__(func, types, args, kwargs)
+            if func.is_view and torch.is_inference_mode_enabled():
+                _note_base(args[0], result)
             if is_beyond:
                 mark_beyond(result, self.tracer)
             if not any(map(_is_functional, pytree.arg_tree_leaves(*args, **call[2]))):
@@ -247,7 +270,8 @@ class Watching(FunctionalTensorMode):
             return result if func.is_view else as_run(func, args, call[2], result, self.tracer, self)
         seen = mutating_operators.seen_before(*call, self.inputs, self.tracer.graph)
         shape = args[0].shape if func is torch.ops.aten.resize_.default else None
-        result = super().__torch_dispatch__(func, types, args, kwargs)
+        with _mode_of(written_by(*call) if torch.is_inference_mode_enabled() else ()):
+            result = super().__torch_dispatch__(func, types, args, kwargs)
         if shape is None or shape != args[0].shape:  # to the size that it has, resize_ does nothing
             self._note_write(call)
         if func in BATCH_NORMS:
