@@ -19,12 +19,12 @@ from typing import Any
 
 from assay.harness.remember.verdict_on_run import counted
 
-RUNS, FIRST, KEPT, UNITS = "{runs}", "{first}", "{kept}", "{units}"
-"""Words that stand for what is known when a part begins. In this order: how many runs fit, the number of the first
-program, where rows are kept as they end, and the file of batches that have ended."""
-RUN_OF_MACHINE_S = 8.0
-"""What a run of the state machine takes at most. It writes no report when it is cut, and is told how many runs fit."""
-ENDLESS = ("--examples", "100000", "--jobs", "1")
+FIRST, KEPT, UNITS = "{first}", "{kept}", "{units}"
+"""Words that stand for what is known when a part begins. In this order: the number of the first program, where rows are
+kept as they end, and the file of batches that have ended."""
+MANY = "100000"
+"""More than a night has time for: a part ends when it is told."""
+ENDLESS = ("--examples", MANY, "--jobs", "1")
 GRACE_S = 45.0
 """How long a part may take to write its report once it was told to end."""
 
@@ -81,7 +81,7 @@ def parts(backends: Sequence[str], seed: int) -> tuple[Part, ...]:
         Part("semantics", ("run", "semantics", KEPT, *named), 0.25),
         Part("ops", ("run", "ops", "--shard", part_of_ops, "--jobs", "1", "--resume", UNITS, *named), 0.15),
         Part("programs", ("run", "programs", "--seed", str(seed), *ENDLESS, "--first", FIRST, *named), 0.15),
-        Part("machine", ("run", "machine", "--seed", str(seed), "--runs", RUNS, *named), 0.05),
+        Part("machine", ("run", "machine", "--seed", str(seed), "--runs", MANY, *named), 0.05),
         Part("selftest", ("selftest", "--backends", "--quick", "--jobs", "1"), 0.15),
     )
 
@@ -113,7 +113,7 @@ def forget(part: Part, place: Place) -> None:
 def run_part(part: Part, limit_s: float, place: Place) -> Ran:
     """Runs a part for so long at most, behind what it had done before. Its output goes to a file beside its report."""
     command = [sys.executable, "-m", "assay.harness.night.part_process", str(os.getpid())]
-    command += [*arguments_of(part, limit_s, place), "--json", str(place.report(part))]
+    command += [*arguments_of(part, place), "--json", str(place.report(part))]
     start = time.monotonic()
     with place.log(part).open("a") as log:
         process = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True, pass_fds=place.locks)
@@ -122,12 +122,11 @@ def run_part(part: Part, limit_s: float, place: Place) -> Ran:
     return Ran(part, seconds, status, read_report(part, place), was_told=seconds > limit_s)
 
 
-def arguments_of(part: Part, limit_s: float, place: Place) -> list[str]:
+def arguments_of(part: Part, place: Place) -> list[str]:
     """The words of a part's command, in which those are filled in that only this run knows."""
-    runs = max(1, int(limit_s / RUN_OF_MACHINE_S / max(1, part.arguments.count("--backend"))))
     before = read_report(part, place) or {}
     first = before.get("settings", {}).get("first", 0) + before.get("programs", 0)
-    filled = {RUNS: (str(runs),), FIRST: (str(first),), KEPT: place.keeping, UNITS: (str(place.units(part)),)}
+    filled = {FIRST: (str(first),), KEPT: place.keeping, UNITS: (str(place.units(part)),)}
     return [found for word in part.arguments for found in filled.get(word, (word,))]
 
 
