@@ -80,6 +80,7 @@ from assay.harness.cli.command_options import (
     Timing,
     Variants,
 )
+from assay.harness.row_order import ordered
 from assay.harness.discover import DiscoverError, discover, discover_batches, discover_generator, suite_names
 from assay.harness.judge import ledger  # fmt: skip
 from assay.harness.option_groups import group
@@ -211,7 +212,7 @@ def run(
     else:
         asked = RunRequest(variants.size, chosen.seed, chosen.device, is_thorough=conduct.thorough)
         jobs = special.driving.jobs or jobs_for(left, chosen.device)
-        ending = run_pieces(console, left, known, conduct, asked, jobs)
+        ending = run_pieces(console, ordered(left, conduct.order, jobs), known, conduct, asked, jobs)
     sys.exit(report_rows(console, in_place(ending, pieces, keeper), keeper, facts, reports))
 
 

@@ -38,6 +38,11 @@ def failures(rows: Sequence[Kept]) -> list[Kept]:
     return [row for row in rows if row.kind and row.result.verdict not in ("reference-unstable", "no-oracle")]
 
 
+def is_located(cluster: Cluster) -> bool:
+    """Whether a cause is a bug with a program of its own, and not a kind of failure."""
+    return "form" in cluster.body
+
+
 def by_kind(row: Kept, run: Run) -> Cluster:
     """The cause of a row that was not located."""
     bare = row.result.backend.partition(",")[0]
@@ -134,8 +139,8 @@ def _unlocated(store: Store, run: Run) -> Iterator[list[Kept]]:
     groups: dict[str, list[Kept]] = {}
     clusters = store.clusters()
     for row in failures(store.rows(run)):
-        is_located = row.signature in clusters and "form" in clusters[str(row.signature)].body
-        if not row.judgement.passes and not is_located:
+        cluster = clusters.get(str(row.signature))
+        if not row.judgement.passes and (cluster is None or not is_located(cluster)):
             groups.setdefault(f"{row.result.backend.partition(',')[0]} {row.kind}", []).append(row)
     yield from sorted(groups.values(), key=len, reverse=True)
 

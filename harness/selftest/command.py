@@ -17,6 +17,7 @@ from rich.console import Console
 from rich.text import Text
 
 from assay.harness.case import MODES, SIZES, Case
+from assay.harness.row_order import cost
 from assay.harness.discover import DiscoverError, discover
 from assay.harness.option_groups import group
 from assay.harness.report import documents as report
@@ -37,11 +38,6 @@ BANKS: Mapping[str, Callable[[], Bank]] = {"backends": WrongBackends, "compiler"
 
 QUICK = ("vit", "bert", "resnet", "clip")
 """Models of the zoo that between them have images, text, dropout, buffers that are written, and several results."""
-BY_COST = (
-    "distilbert", "vit", "bert", "llama", "resnet", "clip", "roberta", "qwen2", "gemma2", "gpt2", "mixtral", "whisper",
-    "mamba", "rwkv", "convnext", "t5", "swin", "segformer", "mobilenet_v2", "minilm",
-)  # fmt: skip
-"""The models of the zoo, those first that take the least time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,7 +189,7 @@ def rows_of(console: Console, ground: Ground) -> tuple[tuple[str, str], ...]:
         cases = discover([f"zoo.{name}" for name in QUICK] if is_short else [ground.suite])
     except DiscoverError as error:
         raise click.UsageError(str(error)) from error
-    made = [case for case in sorted(cases, key=_cost) if _is_made(console, case, ground.size, ground.seed)]
+    made = [case for case in sorted(cases, key=cost) if _is_made(console, case, ground.size, ground.seed)]
     if not made:
         raise click.UsageError(f"no case of {ground.suite} can be made here")
     return tuple((case.origin, case.name) for case in made)
@@ -206,11 +202,6 @@ def _is_made(console: Console, case: Case, size: str, seed: int) -> bool:
         console.print(f"left out: {error}", highlight=False, markup=False)
         return False
     return True
-
-
-def _cost(case: Case) -> int:
-    name = case.name.rpartition(".")[2]
-    return BY_COST.index(name) if name in BY_COST else len(BY_COST)
 
 
 def try_all(
