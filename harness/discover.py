@@ -4,6 +4,7 @@
     zoo.text, my_package.cases      the same for any importable package or module
     zoo.bert                 one case
     path/to/cases.py         every case of a file; path/to/cases.py::name for one of them
+    ops.add.float32.forward[0 transposed]      one sample of a suite of batches, as a report names it
 
 A found case is named after its suite (`zoo.bert`) or its file (`cases.name`). A case is an attribute of its module
 that is a `Case`, or an element of a list, tuple or dict that is an attribute.
@@ -23,9 +24,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from types import ModuleType
 
-from assay.harness.case import Case
+from assay.harness.case import Case, Made
 
 SUITES = "assay.suites"
+SEED_OF_SAMPLES = 0
 NOT_CASES = ("test_", "bench_", "_")
 """Modules of a suite whose names begin so hold tests or measurements, and are not imported to look for cases."""
 
@@ -80,6 +82,8 @@ def suite_names() -> tuple[str, ...]:
 
 
 def _cases_of(name: str) -> tuple[Case, ...]:
+    if name.endswith("]"):
+        return (_sample_of_a_batch(name),)
     path, _, wanted = name.partition("::")
     if path.endswith(".py") or "/" in path:
         return _pick(_cases_of_file(Path(path)), wanted, name)
@@ -99,6 +103,26 @@ def _unknown(name: str) -> str:
         f"{name!r} is not a suite, not an importable module and not a Python file{hint}. "
         f"The suites are {', '.join(known) or '(none)'}; a path of a file of cases ends in .py"
     )
+
+
+def _sample_of_a_batch(name: str) -> Case:
+    """The case of one sample. It is drawn from the seed that a run of its suite has where nobody says another."""
+    called, _, wanted = name.removesuffix("]").partition("[")
+    suite, _, batch_name = called.partition(".")
+    if (module := discover_batches(suite)) is None:
+        raise DiscoverError(f"{name!r}: {suite!r} is no suite of batches, which alone have samples in brackets")
+    found = [batch for batch in importlib.import_module(module).batches() if batch.name == batch_name][:1]
+    if not found or found[0].judge is not None:
+        raise DiscoverError(f"{name!r}: {suite} has no batch {batch_name!r} that is held against eager")
+
+    def make() -> Made:
+        (sample,) = (each for each in found[0].make(SEED_OF_SAMPLES) if each.name == wanted)
+        return sample.function, sample.args, sample.kwargs
+
+    known = [sample.name for sample in found[0].make(SEED_OF_SAMPLES)]
+    if wanted not in known:
+        raise DiscoverError(f"{name!r}: the batch has no sample {wanted!r}. Its samples are {', '.join(known)}")
+    return Case(name, make, (found[0].mode,), found[0].tags, ("tiny",), origin=name)
 
 
 def _some(cases: tuple[Case, ...], name: str) -> tuple[Case, ...]:

@@ -80,7 +80,6 @@ from assay.harness.cli.command_options import (
     Timing,
     Variants,
 )
-from assay.harness.row_order import ordered
 from assay.harness.discover import DiscoverError, discover, discover_batches, discover_generator, suite_names
 from assay.harness.judge import ledger  # fmt: skip
 from assay.harness.option_groups import group
@@ -92,6 +91,7 @@ from assay.harness.report import documents as report  # fmt: skip
 from assay.harness.report import progress, triage
 from assay.harness.report.documents import Row
 from assay.harness.report.environment import environment
+from assay.harness.row_order import ordered
 from assay.harness.run import RunRequest, run_case
 from assay.harness.search import drive  # fmt: skip
 from assay.harness.search.hunt import Settings

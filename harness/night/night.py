@@ -24,7 +24,7 @@ from assay.harness.night.step_profiles import keep_profiles
 from assay.harness.remember.causes import case_of, locate_within
 from assay.harness.remember.reports import keep_programs, reported
 from assay.harness.remember.store import Run, Store
-from assay.harness.remember.verdict_on_run import NEW, Verdict, base_of, counted, judge_run
+from assay.harness.remember.verdict_on_run import NEW, Verdict, base_of, judge_run
 from assay.harness.report.environment import environment
 from assay.harness.site.publish import publish
 from assay.harness.track.measure import measured

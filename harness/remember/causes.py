@@ -17,7 +17,7 @@ from assay.harness.locate.ladder import Climb, Found, NothingFails
 from assay.harness.locate.repro import TIMES, Failing, repro_of, verified
 from assay.harness.locate.rungs import ladder_of
 from assay.harness.locate.runner import Runner
-from assay.harness.locate.shrinking.shrink import NotShrunk, Shrunk, shrunk
+from assay.harness.locate.shrinking.shrink import Budget, NotShrunk, Shrunk, shrunk
 from assay.harness.remember.reports import PROGRAM
 from assay.harness.remember.store import Cluster, Kept, Run, Store, hashed, now
 from assay.harness.search.hunt_worker import ALONE
@@ -157,7 +157,7 @@ def locate_row(row: Kept, run: Run, limit_s: float) -> Cluster | None:
     except NothingFails:
         return None
     try:
-        least = shrunk(case, found, backend, size="tiny", seed=0, limit_s=limit_s)
+        least = shrunk(case, found, backend, size="tiny", seed=0, budget=Budget(limit_s))
     except NotShrunk:
         least = None
     return located(row, run, found, least)

@@ -14,15 +14,15 @@ import torch
 from assay.harness.case import Case
 from assay.harness.discover import discover
 from assay.harness.locate.bisect import Bisection, state_difference
+from assay.harness.locate.forms_worker import ASSERTS, RAISES, outcome_of
 from assay.harness.locate.ladder import Climb, Found, NothingFails
 from assay.harness.locate.profile_worker import first_that_leaves
-from assay.harness.locate.forms_worker import ASSERTS, RAISES, outcome_of
 from assay.harness.locate.repro import Failing, repro_of, text_of, verified
 from assay.harness.locate.repro_text import FRESH, Form, forms
 from assay.harness.locate.rungs import Rung, ladder_of, register_ladder
 from assay.harness.locate.runner import Runner, Tried
 from assay.harness.locate.shrinking.graph_program import GraphProgram, literal, qualified
-from assay.harness.locate.shrinking.shrink import Shrunk, shrunk
+from assay.harness.locate.shrinking.shrink import Budget, Shrunk, shrunk
 from assay.harness.locate.source.text_of_case import text_of as written
 from assay.harness.outcome import Difference, Result
 from assay.harness.processes.worker import ask
@@ -51,7 +51,7 @@ def found(runner: Runner) -> Found:
 
 @pytest.fixture(scope="module")
 def least(found: Found) -> Shrunk:
-    return shrunk(case_of("model"), found, WRONG, size="tiny", seed=0, limit_s=20)
+    return shrunk(case_of("model"), found, WRONG, size="tiny", seed=0, budget=Budget(600, 60))
 
 
 def test_ladder_names_the_first_rung_that_differs(found: Found) -> None:

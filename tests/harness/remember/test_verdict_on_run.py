@@ -97,9 +97,7 @@ def test_a_cause_is_no_news_for_being_located(store: Store) -> None:
 
 def states_of(verdict: Verdict) -> list[str]:
     """The state of each cause; of a new one its kind, too."""
-    return [
-        f"new {cause.cluster.body['kind']}" if cause.state == "new" else cause.state for cause in verdict.causes
-    ]
+    return [f"new {cause.cluster.body['kind']}" if cause.state == "new" else cause.state for cause in verdict.causes]
 
 
 def test_a_cause_that_did_not_run_again_is_not_fixed(store: Store) -> None:

@@ -11,10 +11,10 @@ from click.testing import CliRunner
 
 from assay.harness.backends.registry import BackendError, resolve
 from assay.harness.cli.commands import commands
-from assay.harness.row_order import BY_COST
 from assay.harness.discover import discover
 from assay.harness.outcome import Result
 from assay.harness.processes.worker import Answer
+from assay.harness.row_order import BY_COST
 from assay.harness.run import RunRequest, run_case
 from assay.harness.selftest import backends_bank
 from assay.harness.selftest.backends_bank import PLACE, WrongBackends, killed_by, request_for
