@@ -99,7 +99,8 @@ def test_locate_takes_the_sample_where_no_case_fails(
 
     def first_failed(tree: Path, rows: list[Row], timeout_s: float) -> Failed | None:
         is_changed = (tree / mutant.file).read_text() != (ROOT / mutant.file).read_text()
-        return Failed(0, Kill(killed_by, "infer", "diverged")) if is_changed else None
+        place = next(place for place, each in enumerate(rows) if each.mode == "infer")
+        return Failed(place, Kill(killed_by, "infer", "diverged")) if is_changed else None
 
     monkeypatch.setattr(compiler_bank, "first_failed", first_failed)
     found = killing_row(mutant, CompilerMutants())
