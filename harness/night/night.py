@@ -103,7 +103,7 @@ def run_night(settings: Settings, say: Callable[[str], None] = lambda text: None
         _measure(settings, store, run, start + settings.budget_s, say)
         store.end(run)
         verdict = judge_run(store, store.run(run.id), base_of(store, run), ledger.read())
-        page = publish(store, verdict, settings.folder / "site")
+        page = publish(store, verdict, settings.folder / "site", [each.line() for each in ran])
         found = regressions_of(store.samples())
     return Night(settings, verdict, found, page, time.monotonic() - start, ran)
 

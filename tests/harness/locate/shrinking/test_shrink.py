@@ -54,7 +54,7 @@ def test_shrink_keeps_what_ends_the_process_where_the_case_does() -> None:
 
 def test_shrink_leaves_out_a_program_that_does_not_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shrink.Shrinking, "candidate_s", 20.0)
-    made = least("model", "hangs_of_few", VALUES, Budget(600.0, 16))
+    made = least("model", "hangs_of_few", VALUES, Budget(600.0, 8))
     assert len(made.operators) >= 2 and "gelu" in made.operators and made.on_backend
 
 
