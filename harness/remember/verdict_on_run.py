@@ -1,8 +1,8 @@
 """What a run came to against another one: causes that are new, known or fixed, rows that are flaky, stale excuses.
 
-new       nothing before has this cause, or the base has it on other rows alone, while a row of it was as eager there
-          (see `Past`); and the ledger does not excuse it: it blocks
-known     the base has it, or a run before the base that ran more rows
+new       nothing before has this cause, or a row of it was as eager in the base and may have another one (`Past`); and
+          the ledger does not excuse it: it blocks
+known     the base has it, or a run before the base has, as a base that was cut ran fewer rows
 excused   every row of it is in the ledger
 fixed     the base has it, and each of its rows that ran is as eager now
 """

@@ -43,7 +43,7 @@ def test_publish_links_lead_to_pages_of_the_folder(site: Path) -> None:
 def test_publish_says_what_was_run_and_what_locates_a_cause(site: Path) -> None:
     assert "<li>zoo  9 rows in 60 s, cut short</li>" in (site / "index.html").read_text()
     pages = [page.read_text() for page in (site / "causes").iterdir()]
-    assert any("assay repro &#39;zoo.case_" in page or "assay repro 'zoo.case_" in page for page in pages)
+    assert any("assay repro 'semantics.case_1' --mode infer --backend inductor,dynamic" in page for page in pages)
 
 
 def test_publish_escapes_what_rows_say(site: Path) -> None:
