@@ -24,7 +24,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from types import ModuleType
 
-from assay.harness.case import Case, Made
+from assay.harness.case import MODES, Case, Made
 
 SUITES = "assay.suites"
 SEED_OF_SAMPLES = 0
@@ -111,18 +111,20 @@ def _sample_of_a_batch(name: str) -> Case:
     suite, _, batch_name = called.partition(".")
     if (module := discover_batches(suite)) is None:
         raise DiscoverError(f"{name!r}: {suite!r} is no suite of batches, which alone have samples in brackets")
-    found = [batch for batch in importlib.import_module(module).batches() if batch.name == batch_name][:1]
-    if not found or found[0].judge is not None:
+    batches = [batch for batch in importlib.import_module(module).batches() if batch.name == batch_name]
+    if not batches or batches[0].judge is not None:
         raise DiscoverError(f"{name!r}: {suite} has no batch {batch_name!r} that is held against eager")
+    batch = max(batches, key=lambda each: MODES.index(each.mode))  # its inputs do for inference as well
 
     def make() -> Made:
-        (sample,) = (each for each in found[0].make(SEED_OF_SAMPLES) if each.name == wanted)
+        (sample,) = (each for each in batch.make(SEED_OF_SAMPLES) if each.name == wanted)
         return sample.function, sample.args, sample.kwargs
 
-    known = [sample.name for sample in found[0].make(SEED_OF_SAMPLES)]
+    known = [sample.name for sample in batch.make(SEED_OF_SAMPLES)]
     if wanted not in known:
         raise DiscoverError(f"{name!r}: the batch has no sample {wanted!r}. Its samples are {', '.join(known)}")
-    return Case(name, make, (found[0].mode,), found[0].tags, ("tiny",), origin=name)
+    modes = tuple(mode for mode in MODES if any(each.mode == mode for each in batches))
+    return Case(name, make, modes, batch.tags, ("tiny",), origin=name)
 
 
 def _some(cases: tuple[Case, ...], name: str) -> tuple[Case, ...]:
