@@ -4,6 +4,7 @@
     zoo.text, my_package.cases      the same for any importable package or module
     zoo.bert                 one case
     path/to/cases.py         every case of a file; path/to/cases.py::name for one of them
+    tests/test_mine.py::test_layer             what a test of the plugin for pytest hands to its fixture
     ops.add.float32.forward[0 transposed]      one sample of a suite of batches, as a report names it
 
 A found case is named after its suite (`zoo.bert`) or its file (`cases.name`). A case is an attribute of its module
@@ -28,6 +29,8 @@ from assay.harness.case import MODES, Case, Made
 
 SUITES = "assay.suites"
 SEED_OF_SAMPLES = 0
+TESTS = ("test", "Test")
+"""How the names begin that pytest takes for tests'."""
 NOT_CASES = ("test_", "bench_", "_")
 """Modules of a suite whose names begin so hold tests or measurements, and are not imported to look for cases."""
 
@@ -82,9 +85,11 @@ def suite_names() -> tuple[str, ...]:
 
 
 def _cases_of(name: str) -> tuple[Case, ...]:
-    if name.endswith("]"):
-        return (_sample_of_a_batch(name),)
     path, _, wanted = name.partition("::")
+    if path.endswith(".py") and wanted.startswith(TESTS) and Path(path).is_file():
+        return (_case_of_test(Path(path), wanted),)
+    if name.endswith("]") and not path.endswith(".py"):
+        return (_sample_of_a_batch(name),)
     if path.endswith(".py") or "/" in path:
         return _pick(_cases_of_file(Path(path)), wanted, name)
     if (module := _module_named(name)) is not None:
@@ -103,6 +108,23 @@ def _unknown(name: str) -> str:
         f"{name!r} is not a suite, not an importable module and not a Python file{hint}. "
         f"The suites are {', '.join(known) or '(none)'}; a path of a file of cases ends in .py"
     )
+
+
+def _case_of_test(path: Path, name: str) -> Case:
+    """The case of that name where the file has one; or else what a test of that name hands over."""
+    if not path.name.startswith("test"):
+        found = [case for case in _cases_of_file(path) if case.name.rpartition(".")[2] == name]
+        if found:
+            return found[0]
+    try:
+        of_tests = importlib.import_module("assay.harness.case_of_a_test")
+    except ImportError as error:
+        raise DiscoverError(f"{path}::{name} is a test, which needs pytest: {error}") from error
+    try:
+        found_case: Case = of_tests.case_of_test(path.resolve(), name)
+    except of_tests.NotATest as error:
+        raise DiscoverError(str(error)) from error
+    return found_case
 
 
 def _sample_of_a_batch(name: str) -> Case:
