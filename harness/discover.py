@@ -4,6 +4,8 @@
     zoo.text, my_package.cases      the same for any importable package or module
     zoo.bert                 one case
     path/to/cases.py         every case of a file; path/to/cases.py::name for one of them
+    tests/test_mine.py::test_layer             what a test of the plugin for pytest hands to its fixture
+    ops.add.float32.forward[0 transposed]      one sample of a suite of batches, as a report names it
 
 A found case is named after its suite (`zoo.bert`) or its file (`cases.name`). A case is an attribute of its module
 that is a `Case`, or an element of a list, tuple or dict that is an attribute.
@@ -23,9 +25,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from types import ModuleType
 
-from assay.harness.case import Case
+from assay.harness.case import MODES, Case, Made
 
 SUITES = "assay.suites"
+SEED_OF_SAMPLES = 0
+TESTS = ("test", "Test")
+"""How the names begin that pytest takes for tests'."""
 NOT_CASES = ("test_", "bench_", "_")
 """Modules of a suite whose names begin so hold tests or measurements, and are not imported to look for cases."""
 
@@ -81,6 +86,10 @@ def suite_names() -> tuple[str, ...]:
 
 def _cases_of(name: str) -> tuple[Case, ...]:
     path, _, wanted = name.partition("::")
+    if path.endswith(".py") and wanted.startswith(TESTS) and Path(path).is_file():
+        return (_case_of_test(Path(path), wanted),)
+    if name.endswith("]") and not path.endswith(".py"):
+        return (_sample_of_a_batch(name),)
     if path.endswith(".py") or "/" in path:
         return _pick(_cases_of_file(Path(path)), wanted, name)
     if (module := _module_named(name)) is not None:
@@ -99,6 +108,45 @@ def _unknown(name: str) -> str:
         f"{name!r} is not a suite, not an importable module and not a Python file{hint}. "
         f"The suites are {', '.join(known) or '(none)'}; a path of a file of cases ends in .py"
     )
+
+
+def _case_of_test(path: Path, name: str) -> Case:
+    """The case of that name where the file has one; or else what a test of that name hands over."""
+    if not path.name.startswith("test"):
+        found = [case for case in _cases_of_file(path) if case.name.rpartition(".")[2] == name]
+        if found:
+            return found[0]
+    try:
+        of_tests = importlib.import_module("assay.harness.case_of_a_test")
+    except ImportError as error:
+        raise DiscoverError(f"{path}::{name} is a test, which needs pytest: {error}") from error
+    try:
+        found_case: Case = of_tests.case_of_test(path.resolve(), name)
+    except of_tests.NotATest as error:
+        raise DiscoverError(str(error)) from error
+    return found_case
+
+
+def _sample_of_a_batch(name: str) -> Case:
+    """The case of one sample. It is drawn from the seed that a run of its suite has where nobody says another."""
+    called, _, wanted = name.removesuffix("]").partition("[")
+    suite, _, batch_name = called.partition(".")
+    if (module := discover_batches(suite)) is None:
+        raise DiscoverError(f"{name!r}: {suite!r} is no suite of batches, which alone have samples in brackets")
+    batches = [batch for batch in importlib.import_module(module).batches() if batch.name == batch_name]
+    if not batches or batches[0].judge is not None:
+        raise DiscoverError(f"{name!r}: {suite} has no batch {batch_name!r} that is held against eager")
+    batch = max(batches, key=lambda each: MODES.index(each.mode))  # its inputs do for inference as well
+
+    def make() -> Made:
+        (sample,) = (each for each in batch.make(SEED_OF_SAMPLES) if each.name == wanted)
+        return sample.function, sample.args, sample.kwargs
+
+    known = [sample.name for sample in batch.make(SEED_OF_SAMPLES)]
+    if wanted not in known:
+        raise DiscoverError(f"{name!r}: the batch has no sample {wanted!r}. Its samples are {', '.join(known)}")
+    modes = tuple(mode for mode in MODES if any(each.mode == mode for each in batches))
+    return Case(name, make, modes, batch.tags, ("tiny",), origin=name)
 
 
 def _some(cases: tuple[Case, ...], name: str) -> tuple[Case, ...]:

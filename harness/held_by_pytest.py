@@ -11,11 +11,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-import torch
-from torch.utils import _pytree as pytree
-
 from assay.harness.backends.registry import BackendError, resolve
 from assay.harness.case import Case
+from assay.harness.case_of_a_test import mode_of
 from assay.harness.judge import ledger
 from assay.harness.outcome import Result
 from assay.harness.report.documents import Row
@@ -56,7 +54,7 @@ class Holder:
 
     def hold(self, name: str, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Result:
         """The row of a function with its arguments, in training where anything requires gradients."""
-        mode = "train" if _has_gradients(function, args, kwargs) else "infer"
+        mode = mode_of(function, args, kwargs)
         case = Case(name, lambda: (function, tuple(args), dict(kwargs)), (mode,), (), ("tiny",))
         with without_traces():
             result = run_case(case, mode, self.backend, RunRequest(timed=False))
@@ -75,13 +73,6 @@ def without_traces() -> Iterator[None]:
         yield
     finally:
         log.handlers[:] = before
-
-
-def _has_gradients(function: Callable[..., Any], args: Any, kwargs: Any) -> bool:
-    """Whether the function's parameters or its arguments require gradients."""
-    given = [leaf for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
-    own = list(function.parameters()) if isinstance(function, torch.nn.Module) else []
-    return any(tensor.requires_grad for tensor in (*given, *own))
 
 
 def told(result: Result) -> str:

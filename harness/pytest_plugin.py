@@ -7,7 +7,8 @@
 
 The fixture calls the function as `assay run` would: several times, with gradients where it has any, and compares all
 that can be observed. The test fails where something differs, and shows what. Without the option it is held with
-`eager`, Dynamo alone. `--assay-record=URL` keeps what was found in a store of runs.
+`eager`, Dynamo alone. `--assay-record=URL` keeps what was found in a store of runs. There a test is called as pytest
+calls it, and `assay ladder`, `bisect`, `shrink` and `repro` take that name.
 
 pytest loads this file in every run of an environment with Assay in it, so torch is loaded by the first test that asks.
 """
@@ -19,6 +20,8 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import pytest
+
+from assay.harness.captor import Captor, captor_of
 
 if TYPE_CHECKING:
     from assay.harness.held_by_pytest import Holder
@@ -43,20 +46,22 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 @pytest.fixture(scope="session")
-def assay_holder(request: pytest.FixtureRequest) -> Iterator[Holder]:
+def assay_holder(request: pytest.FixtureRequest) -> Iterator[Holder | Captor]:
     """What holds functions to eager, on the backend and into the store that the command line names."""
+    if (captor := captor_of(request.config)) is not None:
+        yield captor
+        return
     options = request.config.getoption
     with _holding().Holder.open(options("--assay-backend"), options("--assay-record")) as holder:
         yield holder
 
 
 @pytest.fixture
-def same_as_eager(request: pytest.FixtureRequest, assay_holder: Holder) -> SameAsEager:
+def same_as_eager(request: pytest.FixtureRequest, assay_holder: Holder | Captor) -> SameAsEager:
     """Holds a function with its arguments to eager, on the backend of the command line."""
-    name = request.node.nodeid.rpartition("/")[2].replace("::", ".")
 
     def hold(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Result:
-        result = assay_holder.hold(name, function, args, kwargs)
+        result = assay_holder.hold(request.node.nodeid, function, args, kwargs)
         if result.verdict not in ("same", "fell-back"):
             pytest.fail(_holding().told(result), pytrace=False)
         return result

@@ -28,6 +28,8 @@ ARROWS = {
 
 HARNESS = (
     ("harness.case", "harness.outcome", "harness.measure", "harness.option_groups", "harness.timed_alone"),
+    ("harness.captor", "harness.row_order"),
+    ("harness.case_of_a_test",),
     ("harness.calls", "harness.discover"),
     ("harness.protocol",),
     ("harness.observe",),

@@ -11,6 +11,7 @@ from assay.harness.backends.precision import PRECISIONS
 from assay.harness.case import MODES, SHAPES, SIZES
 from assay.harness.option_groups import group
 from assay.harness.report import documents as report
+from assay.harness.row_order import LISTED, SPREAD
 
 DEFAULT_TIMEOUT_S = 600.0
 
@@ -52,6 +53,7 @@ class Conduct:
     timeout_s: float | None
     is_warm: bool
     thorough: bool
+    order: str
     cluster: str | None
 
     @property
@@ -168,6 +170,13 @@ CONDUCT = group(
         "--warm", "is_warm", is_flag=True, help="Each case in a fresh process whose caches another has filled."
     ),
     click.option("--thorough", is_flag=True, help="Every sequence of calls on each case, not one by its name."),
+    click.option(
+        "--order",
+        type=click.Choice([LISTED, SPREAD]),
+        default=LISTED,
+        show_default=True,
+        help="spread: rows of many kinds first, for a run that will be cut.",
+    ),
     click.option(
         "--cluster",
         is_flag=False,

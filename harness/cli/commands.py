@@ -91,6 +91,7 @@ from assay.harness.report import documents as report  # fmt: skip
 from assay.harness.report import progress, triage
 from assay.harness.report.documents import Row
 from assay.harness.report.environment import environment
+from assay.harness.row_order import ordered
 from assay.harness.run import RunRequest, run_case
 from assay.harness.search import drive  # fmt: skip
 from assay.harness.search.hunt import Settings
@@ -211,7 +212,7 @@ def run(
     else:
         asked = RunRequest(variants.size, chosen.seed, chosen.device, is_thorough=conduct.thorough)
         jobs = special.driving.jobs or jobs_for(left, chosen.device)
-        ending = run_pieces(console, left, known, conduct, asked, jobs)
+        ending = run_pieces(console, ordered(left, conduct.order, jobs), known, conduct, asked, jobs)
     sys.exit(report_rows(console, in_place(ending, pieces, keeper), keeper, facts, reports))
 
 

@@ -23,7 +23,7 @@ from assay.harness.locate.profile_worker import first_that_leaves
 from assay.harness.locate.repro import Failing, repro_of
 from assay.harness.locate.rungs import ladder_of
 from assay.harness.locate.runner import TIMEOUT_S, Runner
-from assay.harness.locate.shrinking.shrink import NotShrunk, Shrunk, shrunk
+from assay.harness.locate.shrinking.shrink import Budget, NotShrunk, Shrunk, shrunk
 from assay.harness.processes.child import sharing
 from assay.harness.processes.worker import ask
 from assay.harness.report import documents as report
@@ -242,7 +242,8 @@ def found_and_shrunk(asked: Asked, console: Console, limit_s: float) -> tuple[Fo
         found = asked.climbed(runner, console)
     show_found(console, found, asked.case.origin)
     try:
-        return found, shrunk(asked.case, found, asked.backend, size=asked.size, seed=asked.seed, limit_s=limit_s)
+        budget = Budget(limit_s)
+        return found, shrunk(asked.case, found, asked.backend, size=asked.size, seed=asked.seed, budget=budget)
     except NotShrunk as error:
         if asked.json_path is not None:
             report.write_json(asked.json_path, as_data(found) | {"why": str(error)})

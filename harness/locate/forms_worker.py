@@ -14,6 +14,7 @@ import logging
 import os
 import signal
 import time
+import traceback
 import warnings
 from collections.abc import Mapping
 from typing import Any
@@ -24,6 +25,7 @@ PASSES, ASSERTS, RAISES, DIES, HANGS = "passes", "asserts", "raises", "dies", "h
 """How a text may end: by an assertion, by another error, by a signal, or not."""
 STATUS = (PASSES, ASSERTS, RAISES)
 TEXT_S = 20.0
+FILE = "<repro>"
 POLL_S = 0.02
 
 
@@ -58,12 +60,20 @@ def _run(text: str) -> None:
     os.dup2(nothing, 2)
     status = STATUS.index(RAISES)
     try:
-        exec(compile(text, "<repro>", "exec", dont_inherit=True), {"__name__": "__main__"})
+        exec(compile(text, FILE, "exec", dont_inherit=True), {"__name__": "__main__"})
         status = STATUS.index(PASSES)
-    except AssertionError:
-        status = STATUS.index(ASSERTS)
+    except AssertionError as error:
+        status = STATUS.index(ASSERTS if is_check("".join(traceback.format_exception(error)), FILE) else RAISES)
     finally:
         os._exit(status)
+
+
+def is_check(said: str, file: str) -> bool:
+    """Whether a traceback ends in the check of a file, which stands at its top level. A backend raises assertions of
+    its own."""
+    last = said.rpartition("Traceback (most recent call last)")[2]
+    within = [line for line in last.splitlines() if line.startswith(f'  File "{file}"')]
+    return "\nAssertionError" in last and bool(within) and within[-1].endswith("in <module>")
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from assay.harness.locate import forms_worker
-from assay.harness.locate.forms_worker import ASSERTS, DIES, HANGS, PASSES, RAISES
+from assay.harness.locate.forms_worker import ASSERTS, DIES, HANGS, PASSES, RAISES, is_check
 from assay.harness.locate.repro_text import FRESH, PLAIN, Form, first_difference, forms, text_of
 from assay.harness.locate.shrinking.shrink import Shrunk
 from assay.harness.outcome import VERDICTS
@@ -86,7 +86,7 @@ def _outcome(path: Path) -> str:
         return HANGS
     if status < 0:
         return DIES
-    return PASSES if status == 0 else ASSERTS if "\nAssertionError" in child.said() else RAISES
+    return PASSES if status == 0 else ASSERTS if is_check(child.said(), str(path)) else RAISES
 
 
 def ways_of(shrunk: Shrunk) -> frozenset[str]:

@@ -24,7 +24,7 @@ from assay.harness.night.step_profiles import keep_profiles
 from assay.harness.remember.causes import case_of, locate_within
 from assay.harness.remember.reports import keep_programs, reported
 from assay.harness.remember.store import Run, Store
-from assay.harness.remember.verdict_on_run import NEW, Verdict, base_of, counted, judge_run
+from assay.harness.remember.verdict_on_run import NEW, Verdict, base_of, judge_run
 from assay.harness.report.environment import environment
 from assay.harness.site.publish import publish
 from assay.harness.track.measure import measured
@@ -79,7 +79,7 @@ class Night:
     def summary(self) -> list[str]:
         """Under twenty lines: the sentence, the parts, what is new, what got slower, where the page is."""
         lines = [self.verdict.sentence(), *(f"  {each.line()}" for each in self.ran)]
-        lines += [f"  new: {cause.cluster.name} ({counted(len(cause.rows), 'row')})" for cause in self.verdict.of(NEW)]
+        lines += [f"  new: {cause.cluster.name} ({cause.size()})" for cause in self.verdict.of(NEW)]
         lines += [f"  stale: the ledger excuses {each.case} {each.field}" for each in self.verdict.stale]
         lines += [f"  slower: {each.sentence()}" for each in self.regressions]
         kept = lines[: MOST_LINES - 2]
@@ -103,7 +103,7 @@ def run_night(settings: Settings, say: Callable[[str], None] = lambda text: None
         _measure(settings, store, run, start + settings.budget_s, say)
         store.end(run)
         verdict = judge_run(store, store.run(run.id), base_of(store, run), ledger.read())
-        page = publish(store, verdict, settings.folder / "site")
+        page = publish(store, verdict, settings.folder / "site", [each.line() for each in ran])
         found = regressions_of(store.samples())
     return Night(settings, verdict, found, page, time.monotonic() - start, ran)
 
@@ -136,15 +136,17 @@ def _is_wanted(name: str, settings: Settings) -> bool:
 def _run_parts(
     settings: Settings, store: Store, run: Run, done: Done, place: Place, say: Callable[[str], None]
 ) -> list[Ran]:
-    """Runs the parts; each is given its share of what is left for it and those after it."""
+    """Runs the parts; each is given its share of what is left for it and those after it. A part in which no row has
+    ended by then may take half of what is left for the others."""
     wanted = [part for part in parts(settings.backends, settings.seed) if _is_wanted(part.name, settings)]
     ran = [Ran(part, *done.parts[part.name], read_report(part, place)) for part in wanted if part.name in done.parts]
     left = [part for part in wanted if part.name not in done.parts]
     end_s = time.monotonic() + settings.budget_s * FOR_PARTS
     for number, part in enumerate(left):
         _keep(store, run, read_report(part, place))
-        limit_s = max(1.0, end_s - time.monotonic()) * part.share / _shares(left[number:])
-        ended = run_part(part, limit_s, place)
+        left_s = max(1.0, end_s - time.monotonic())
+        limit_s = left_s * part.share / _shares(left[number:])
+        ended = run_part(part, limit_s, place, more_s=(left_s - limit_s) / 2)
         say(ended.line())
         _keep(store, run, ended.document)
         done.end(part.name, ended.seconds, ended.status)

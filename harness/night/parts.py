@@ -12,19 +12,22 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from assay.harness.remember.verdict_on_run import counted
 
-RUNS, FIRST, KEPT, UNITS = "{runs}", "{first}", "{kept}", "{units}"
-"""Words that stand for what is known when a part begins. In this order: how many runs fit, the number of the first
-program, where rows are kept as they end, and the file of batches that have ended."""
-RUN_OF_MACHINE_S = 8.0
-"""What a run of the state machine takes at most. It writes no report when it is cut, and is told how many runs fit."""
-ENDLESS = ("--examples", "100000", "--jobs", "1")
+FIRST, KEPT, UNITS = "{first}", "{kept}", "{units}"
+"""Words that stand for what is known when a part begins. In this order: the number of the first program, where rows are
+kept as they end, and the file of batches that have ended."""
+MANY = "100000"
+"""More than a night has time for: a part ends when it is told."""
+ENDLESS = ("--examples", MANY, "--jobs", "1")
+SPREAD = ("--order", "spread")
+"""A night that is cut has seen something of everything."""
+POLL_S = 1.0
 GRACE_S = 45.0
 """How long a part may take to write its report once it was told to end."""
 
@@ -77,11 +80,11 @@ def parts(backends: Sequence[str], seed: int) -> tuple[Part, ...]:
     named = tuple(word for backend in backends for word in ("--backend", backend))
     part_of_ops = f"{seed % 400 + 1}/400"
     return (
-        Part("zoo", ("run", "zoo", "--isolate", "--timeout", "300", KEPT, *named), 0.25),
-        Part("semantics", ("run", "semantics", KEPT, *named), 0.25),
+        Part("zoo", ("run", "zoo", "--isolate", "--timeout", "300", *SPREAD, KEPT, *named), 0.25),
+        Part("semantics", ("run", "semantics", *SPREAD, KEPT, *named), 0.25),
         Part("ops", ("run", "ops", "--shard", part_of_ops, "--jobs", "1", "--resume", UNITS, *named), 0.15),
         Part("programs", ("run", "programs", "--seed", str(seed), *ENDLESS, "--first", FIRST, *named), 0.15),
-        Part("machine", ("run", "machine", "--seed", str(seed), "--runs", RUNS, *named), 0.05),
+        Part("machine", ("run", "machine", "--seed", str(seed), "--runs", MANY, *named), 0.05),
         Part("selftest", ("selftest", "--backends", "--quick", "--jobs", "1"), 0.15),
     )
 
@@ -110,31 +113,47 @@ def forget(part: Part, place: Place) -> None:
         path.unlink(missing_ok=True)
 
 
-def run_part(part: Part, limit_s: float, place: Place) -> Ran:
-    """Runs a part for so long at most, behind what it had done before. Its output goes to a file beside its report."""
+def run_part(part: Part, limit_s: float, place: Place, more_s: float = 0.0) -> Ran:
+    """Runs a part for so long at most, behind what it had done before. Its output goes to a file beside its report.
+
+    `more_s`: how much longer it may take until its first row has ended, if it reports rows one by one.
+    """
     command = [sys.executable, "-m", "assay.harness.night.part_process", str(os.getpid())]
-    command += [*arguments_of(part, limit_s, place), "--json", str(place.report(part))]
+    command += [*arguments_of(part, place), "--json", str(place.report(part))]
     start = time.monotonic()
     with place.log(part).open("a") as log:
         process = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True, pass_fds=place.locks)
-        status = ended(process, limit_s)
+        if KEPT in part.arguments:
+            wait_for_a_row(process, limit_s + more_s, lambda: has_rows(read_report(part, place)))
+        status = ended(process, limit_s - (time.monotonic() - start))
     seconds = time.monotonic() - start
     return Ran(part, seconds, status, read_report(part, place), was_told=seconds > limit_s)
 
 
-def arguments_of(part: Part, limit_s: float, place: Place) -> list[str]:
+def arguments_of(part: Part, place: Place) -> list[str]:
     """The words of a part's command, in which those are filled in that only this run knows."""
-    runs = max(1, int(limit_s / RUN_OF_MACHINE_S / max(1, part.arguments.count("--backend"))))
     before = read_report(part, place) or {}
     first = before.get("settings", {}).get("first", 0) + before.get("programs", 0)
-    filled = {RUNS: (str(runs),), FIRST: (str(first),), KEPT: place.keeping, UNITS: (str(place.units(part)),)}
+    filled = {FIRST: (str(first),), KEPT: place.keeping, UNITS: (str(place.units(part)),)}
     return [found for word in part.arguments for found in filled.get(word, (word,))]
+
+
+def has_rows(document: Mapping[str, Any] | None) -> bool:
+    """Whether a report holds a row."""
+    return bool(document and document.get("results"))
+
+
+def wait_for_a_row(process: subprocess.Popen[bytes], limit_s: float, has_row: Callable[[], bool]) -> None:
+    """Waits until the process has reported a row, or has ended, for so long at most."""
+    end_s = time.monotonic() + limit_s
+    while process.poll() is None and not has_row() and time.monotonic() < end_s:
+        time.sleep(POLL_S)
 
 
 def ended(process: subprocess.Popen[bytes], limit_s: float) -> int | None:
     """The exit status, after the process was told to end if need be; None if it had to be killed."""
     try:
-        return process.wait(limit_s)
+        return process.wait(max(0.0, limit_s))
     except subprocess.TimeoutExpired:
         process.send_signal(signal.SIGTERM)
     try:

@@ -28,12 +28,11 @@ from assay.harness.processes.isolate import Request, ran
 
 def run_side_by_side(requests: Sequence[Request], jobs: int, begins: Callable[[int], None]) -> Iterator[Result]:
     """The result of each request as it ends, of `jobs` requests at a time. `begins` is told the place of each one that
-    begins. Training takes longer and goes first, so that no long row is left for one process at the end."""
-    order = sorted(range(len(requests)), key=lambda place: requests[place].mode != "train")
+    begins."""
     with timed_alone.shared_folder(), ThreadPoolExecutor(jobs) as pool:
         crew = _Crew(jobs, begins)
         try:
-            for each in as_completed([pool.submit(crew.ran, place, requests[place]) for place in order]):
+            for each in as_completed([pool.submit(crew.ran, *each) for each in enumerate(requests)]):
                 yield each.result()
         finally:
             crew.stopped.set()

@@ -17,7 +17,7 @@ from assay.harness.locate.ladder import Climb, Found, NothingFails
 from assay.harness.locate.repro import TIMES, Failing, repro_of, verified
 from assay.harness.locate.rungs import ladder_of
 from assay.harness.locate.runner import Runner
-from assay.harness.locate.shrinking.shrink import NotShrunk, Shrunk, shrunk
+from assay.harness.locate.shrinking.shrink import Budget, NotShrunk, Shrunk, shrunk
 from assay.harness.remember.reports import PROGRAM
 from assay.harness.remember.store import Cluster, Kept, Run, Store, hashed, now
 from assay.harness.search.hunt_worker import ALONE
@@ -36,6 +36,11 @@ MOST_OF_A_KIND = 3
 def failures(rows: Sequence[Kept]) -> list[Kept]:
     """The rows that are not as eager, known ones too."""
     return [row for row in rows if row.kind and row.result.verdict not in ("reference-unstable", "no-oracle")]
+
+
+def is_located(cluster: Cluster) -> bool:
+    """Whether a cause is a bug with a program of its own, and not a kind of failure."""
+    return "form" in cluster.body
 
 
 def by_kind(row: Kept, run: Run) -> Cluster:
@@ -134,8 +139,8 @@ def _unlocated(store: Store, run: Run) -> Iterator[list[Kept]]:
     groups: dict[str, list[Kept]] = {}
     clusters = store.clusters()
     for row in failures(store.rows(run)):
-        is_located = row.signature in clusters and "form" in clusters[str(row.signature)].body
-        if not row.judgement.passes and not is_located:
+        cluster = clusters.get(str(row.signature))
+        if not row.judgement.passes and (cluster is None or not is_located(cluster)):
             groups.setdefault(f"{row.result.backend.partition(',')[0]} {row.kind}", []).append(row)
     yield from sorted(groups.values(), key=len, reverse=True)
 
@@ -152,7 +157,7 @@ def locate_row(row: Kept, run: Run, limit_s: float) -> Cluster | None:
     except NothingFails:
         return None
     try:
-        least = shrunk(case, found, backend, size="tiny", seed=0, limit_s=limit_s)
+        least = shrunk(case, found, backend, size="tiny", seed=0, budget=Budget(limit_s))
     except NotShrunk:
         least = None
     return located(row, run, found, least)

@@ -246,6 +246,16 @@ class Store:
         with self.engine.connect() as connection:
             return {row["signature"]: Cluster(**row) for row in connection.execute(schema.clusters.select()).mappings()}
 
+    def signatures_until(self, run: Run) -> frozenset[str]:
+        """The causes that this run or one before it has rows of."""
+        query = (
+            sa.select(schema.rows.c.signature).distinct()
+            .join(schema.runs, schema.runs.c.id == schema.rows.c.run)
+            .where(schema.runs.c.started <= run.started, schema.rows.c.signature.is_not(None))
+        )  # fmt: skip
+        with self.engine.connect() as connection:
+            return frozenset(connection.scalars(query))
+
     def verdicts(self, surroundings: str, commit: str | None) -> dict[tuple[str, str, str], set[bool]]:
         """Whether each row passed in the runs of one commit and surroundings: both, where it is flaky."""
         query = (

@@ -1,7 +1,8 @@
 """What a run came to against another one: causes that are new, known or fixed, rows that are flaky, stale excuses.
 
-new       no row of the base has this cause, and the ledger does not excuse it: it blocks
-known     the base has it, too
+new       nothing before has this cause, or a row of it was as eager in the base and may have another one (`Past`); and
+          the ledger does not excuse it: it blocks
+known     the base has it, or a run before the base has, as a base that was cut ran fewer rows
 excused   every row of it is in the ledger
 fixed     the base has it, and each of its rows that ran is as eager now
 """
@@ -18,7 +19,7 @@ from typing import Any
 import torch
 
 from assay.harness.judge.ledger import Known, is_among
-from assay.harness.remember.causes import assign_by_kind, failures
+from assay.harness.remember.causes import assign_by_kind, failures, is_located
 from assay.harness.remember.store import Cluster, Kept, Run, Store
 
 NEW, KNOWN, EXCUSED, FIXED = "new", "known", "excused", "fixed"
@@ -31,6 +32,13 @@ class Cause:
     cluster: Cluster
     state: str
     rows: tuple[Kept, ...]
+
+    broken: int = 0
+    """How many of its rows were as eager in the base."""
+
+    def size(self) -> str:
+        """`12 rows, 1 as eager before`"""
+        return counted(len(self.rows), "row") + (f", {self.broken} as eager before" if self.broken else "")
 
     @property
     def by_backend(self) -> dict[str, int]:
@@ -88,9 +96,12 @@ def judge_run(store: Store, run: Run, base: Run | None, ledger: Sequence[Known] 
     assign_by_kind(store, run)
     if base is not None:
         assign_by_kind(store, base)
-    clusters, rows = store.clusters(), store.rows(run)
-    now, before = _by_cause(rows), _by_cause(store.rows(base)) if base else {}
-    causes = [Cause(clusters[name], _state(found, name in before), tuple(found)) for name, found in now.items()]
+    clusters, rows, past = store.clusters(), store.rows(run), Past.of(store, base)
+    now, before = _by_cause(rows), _by_cause(list(past.rows.values()))
+    causes = [
+        Cause(clusters[name], past.state(clusters[name], found), tuple(found), len(past.broken(found)))
+        for name, found in now.items()
+    ]
     causes += [
         Cause(clusters[name], FIXED, tuple(found))
         for name, found in before.items() if name not in now and is_fixed(found, rows)
@@ -108,10 +119,36 @@ def _by_cause(rows: Sequence[Kept]) -> dict[str, list[Kept]]:
     return found
 
 
-def _state(rows: Sequence[Kept], is_in_base: bool) -> str:
-    if all(row.judgement.passes for row in rows):
-        return EXCUSED
-    return KNOWN if is_in_base else NEW
+@dataclass(frozen=True, slots=True)
+class Past:
+    """What was known before a run: the rows of its base, the causes of the base, and those of the base and every run
+    before it. A run that was cut has not seen all rows, so that its causes alone say too little."""
+
+    rows: Mapping[tuple[str, str, str], Kept]
+    causes: frozenset[str]
+    earlier: frozenset[str]
+
+    @staticmethod
+    def of(store: Store, base: Run | None) -> Past:
+        if base is None:
+            return Past({}, frozenset(), frozenset())
+        rows = {row.key: row for row in store.rows(base)}
+        return Past(rows, frozenset(_by_cause(list(rows.values()))), store.signatures_until(base))
+
+    def broken(self, rows: Sequence[Kept]) -> list[Kept]:
+        """Those of the rows that were as eager in the base."""
+        return [row for row in rows if row.key in self.rows and self.rows[row.key].result.verdict == "same"]
+
+    def state(self, cluster: Cluster, rows: Sequence[Kept]) -> str:
+        """Whether a cause is new. One that was not located is a kind of failure: a row of it that was as eager in the
+        base may have another cause than those that were not."""
+        if all(row.judgement.passes for row in rows):
+            return EXCUSED
+        failed_alike = any(row.key in self.rows and self.rows[row.key].kind == row.kind for row in rows)
+        is_in_base = cluster.signature in self.causes or failed_alike
+        if self.broken(rows):
+            return KNOWN if is_in_base and is_located(cluster) else NEW
+        return KNOWN if is_in_base or cluster.signature in self.earlier else NEW
 
 
 def is_fixed(before: Sequence[Kept], rows: Sequence[Kept]) -> bool:

@@ -122,12 +122,17 @@ def finite(value: Any) -> Any:
 
 
 def write_json(path: Path, data: Mapping[str, Any]) -> None:
-    """Writes a report to a file, or to standard output where the path is `STDOUT`."""
+    """Writes a report to a file, or to standard output where the path is `STDOUT`. A file is written whole or not at
+    all, as the process may be killed."""
     text = json.dumps(data, indent=2, allow_nan=False) + "\n"
     if path == STDOUT:
         sys.stdout.write(text)
-    else:
+    elif path.exists() and not path.is_file():  # a device or a pipe
         path.write_text(text, encoding="utf-8")
+    else:
+        part = path.with_name(f"{path.name}.part")
+        part.write_text(text, encoding="utf-8")
+        part.replace(path)
 
 
 def milliseconds(value: float | None) -> str:

@@ -3,6 +3,10 @@
 Runs are drawn in chunks, each with a seed of its own, so that a failure ends its chunk alone. Shards are chunks that
 are dealt out to child processes. Each distinct failure is made short and stored as a script. A child that dies takes
 the chunk that it was at with it, which is named and counted as a failure; another goes on after it.
+
+An interrupt ends the runs. What had ended by then is said and written, as after every chunk:
+
+    {"schema": 1, "interrupted": false, "machine": [{"plan": {...}, "runs", "steps", "failures": {key: {...}}, ...}]}
 """
 
 from __future__ import annotations
@@ -15,7 +19,7 @@ import sys
 import tempfile
 import time
 import warnings
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -36,6 +40,7 @@ CHUNK = 8
 """Runs a search: with more, Hypothesis makes them out of earlier ones."""
 STORE = Path(".assay/machine")
 MACHINE = "assay.suites.programs.machine"
+INTERRUPTED = 130
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,21 +130,21 @@ class Tally:
 
 
 class Drive:
-    """The chunks of one process."""
+    """The chunks of one process. `chunks` are those that it has not begun."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: Plan, chunks: Sequence[tuple[int, int]] | None = None) -> None:
         self.plan, self.tally = plan, Tally()
+        self.chunks = deque(plan.chunks() if chunks is None else chunks)
         self.backend = resolve(plan.backend)
         self._machine: Any = importlib.import_module(MACHINE)
 
-    def run(self, chunks: Sequence[tuple[int, int]], after: Callable[[int, Tally], None] = lambda *_: None) -> Tally:
-        """Runs the chunks; `after` each, it is told how many are done and what they came to."""
+    def run_chunk(self) -> None:
+        """Runs the next chunk. The tally has every run that ended, should it be interrupted."""
         start = time.perf_counter()
-        for done, (seed, runs) in enumerate(chunks, 1):
-            self._chunk(seed, runs)
-            self.tally.seconds = time.perf_counter() - start
-            after(done, self.tally)
-        return self.tally
+        try:
+            self._chunk(*self.chunks.popleft())
+        finally:
+            self.tally.seconds += time.perf_counter() - start
 
     def _chunk(self, seed: int, runs: int) -> None:
         """Up to `runs` runs; a failure ends the drawing, not what is left of the plan."""
@@ -189,17 +194,19 @@ def stored(failure: Failure, plan: Plan) -> Path:
     return path
 
 
-def quietly(
-    plan: Plan, chunks: Sequence[tuple[int, int]], after: Callable[[int, Tally], None] = lambda *_: None
-) -> Tally:
-    """The chunks in this process, without the warnings and logs of programs that are meant to go wrong."""
+def quietly(drives: Sequence[Drive], after: Callable[[], None] = lambda: None) -> None:
+    """The chunks in this process, one of each drive in turn, without the warnings and logs of programs that are meant
+    to go wrong. `after` is called when a chunk has ended."""
     logging.disable(logging.CRITICAL)
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            return Drive(plan).run(chunks, after)
+            while left := [drive for drive in drives if drive.chunks]:
+                for drive in left:
+                    drive.run_chunk()
+                    after()
     finally:
         torch.set_num_threads(threads)
         logging.disable(logging.NOTSET)
@@ -208,22 +215,36 @@ def quietly(
 Chunks = list[tuple[int, int]]
 
 
-def sharded(plan: Plan) -> Tally:
+class Shards:
     """The chunks dealt out to `plan.jobs` child processes. A chunk that a child dies of is a failure."""
-    total, start = Tally(), time.perf_counter()
-    with tempfile.TemporaryDirectory(prefix="assay-") as folder:
-        dealt = filter(None, (plan.chunks()[job :: plan.jobs] for job in range(plan.jobs)))
-        shards = [Shard(plan, chunks, Path(folder) / f"{job}.json") for job, chunks in enumerate(dealt)]
-        try:
-            while any(shard.chunks for shard in shards):
-                time.sleep(POLL_S)
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan, self.tally = plan, Tally()
+
+    def run(self, after: Callable[[], None] = lambda: None) -> None:
+        """Runs them all. The tally has every chunk that ended, should it be interrupted."""
+        start = time.perf_counter()
+        with tempfile.TemporaryDirectory(prefix="assay-") as folder:
+            dealt = filter(None, (self.plan.chunks()[job :: self.plan.jobs] for job in range(self.plan.jobs)))
+            shards = [Shard(self.plan, chunks, Path(folder) / f"{job}.json") for job, chunks in enumerate(dealt)]
+            try:
+                while any(shard.chunks for shard in shards):
+                    time.sleep(POLL_S)
+                    for shard in shards:
+                        shard.go_on()
+                    if self._count(shards, time.perf_counter() - start):
+                        after()
+            finally:
                 for shard in shards:
-                    total.add(shard.ended())
-        finally:
-            for shard in shards:
-                shard.end()
-    total.seconds = time.perf_counter() - start
-    return total
+                    shard.end()
+                self._count(shards, time.perf_counter() - start)
+
+    def _count(self, shards: Sequence[Shard], seconds: float) -> bool:
+        """Sums up what the shards have come to; whether that is more than before."""
+        before, self.tally = self.tally, Tally(seconds=seconds)
+        for shard in shards:
+            self.tally.add(shard.tally)
+        return self.tally.runs > before.runs
 
 
 POLL_S = 0.1
@@ -234,24 +255,38 @@ class Shard:
 
     def __init__(self, plan: Plan, chunks: Chunks, row: Path) -> None:
         self.plan, self.chunks, self.row = plan, chunks, row
+        self._counted = Tally()
         self._child = self._started()
 
-    def ended(self) -> Tally:
-        """What the chunks came to that a child has run which has ended now; those are left no longer."""
+    @property
+    def tally(self) -> Tally:
+        """What the chunks have come to that have ended."""
+        total = Tally()
+        total.add(self._counted)
+        total.add(self._written()[1])
+        return total
+
+    def go_on(self) -> None:
+        """Where the child has ended before its chunks: counts the one that it died of, and starts another child."""
         if not self.chunks or (status := self._child.status) is None:
-            return Tally()
-        tally = Tally()
-        if self.row.is_file():
-            written = json.loads(self.row.read_text())
-            tally, self.chunks = read_tally(written["tally"]), self.chunks[written["done"] :]
+            return
+        done, written = self._written()
+        self._counted.add(written)
+        self.row.unlink(missing_ok=True)
+        self.chunks = self.chunks[done:]
         if self.chunks:
             lost, self.chunks = self.chunks[0], self.chunks[1:]
-            tally.add(died(self.plan, lost, status))
+            self._counted.add(died(self.plan, lost, status))
         if self.chunks:
-            self.row.unlink(missing_ok=True)
             self.end()
             self._child = self._started()
-        return tally
+
+    def _written(self) -> tuple[int, Tally]:
+        """How many chunks the child has done, and what they came to."""
+        if not self.row.is_file():
+            return 0, Tally()
+        written = json.loads(self.row.read_text())
+        return written["done"], read_tally(written["tally"])
 
     def end(self) -> None:
         """Ends the child: it has a session of its own, which no interrupt of this process reaches."""
@@ -281,16 +316,35 @@ def read_tally(data: dict[str, Any]) -> Tally:
 
 
 def run_machine(plans: Sequence[Plan], json_path: Path | None) -> int:
-    """Runs each plan, says what it came to, writes the report; the exit code is 1 where twins differed."""
-    tallies = [quietly(plan, plan.chunks()) if plan.jobs == 1 else sharded(plan) for plan in plans]
-    for plan, tally in zip(plans, tallies, strict=True):
-        click.echo(summary(plan, tally), err=json_path == report.STDOUT)
+    """Runs each plan, says what it came to, writes the report.
+
+    The exit code is 1 where twins differed, and 130 after an interrupt.
+    """
+    works: list[Drive | Shards] = [Drive(plan) if plan.jobs == 1 else Shards(plan) for plan in plans]
+    interrupted = False
+
+    def write_so_far() -> None:
+        if json_path is not None and json_path != report.STDOUT:  # should it be killed, it holds these
+            report.write_json(json_path, document(works, interrupted=True))
+
+    try:
+        quietly([work for work in works if isinstance(work, Drive)], write_so_far)
+        for work in works:
+            if isinstance(work, Shards):
+                work.run(write_so_far)
+    except KeyboardInterrupt:
+        interrupted = True
+    for work in works:
+        click.echo(summary(work.plan, work.tally), err=json_path == report.STDOUT)
     if json_path is not None:
-        rows = [
-            {"plan": dataclasses.asdict(plan)} | tally.as_data() for plan, tally in zip(plans, tallies, strict=True)
-        ]
-        report.write_json(json_path, {"schema": report.SCHEMA, "machine": rows})
-    return 1 if any(tally.failures for tally in tallies) else 0
+        report.write_json(json_path, document(works, interrupted))
+    return INTERRUPTED if interrupted else 1 if any(work.tally.failures for work in works) else 0
+
+
+def document(works: Sequence[Drive | Shards], interrupted: bool) -> dict[str, Any]:
+    """The report as plain data."""
+    rows = [{"plan": dataclasses.asdict(work.plan)} | work.tally.as_data() for work in works]
+    return {"schema": report.SCHEMA, "interrupted": interrupted, "machine": rows}
 
 
 def summary(plan: Plan, tally: Tally) -> str:
@@ -306,13 +360,14 @@ def main(argument: str) -> None:
     """The child: its chunks. What they came to is written whole after each."""
     request = json.loads(argument)
     chunks, row = [(seed, runs) for seed, runs in request.pop("chunks")], Path(request.pop("row"))
-    part = row.with_suffix(".part")
+    part, drive = row.with_suffix(".part"), Drive(Plan(**request), chunks)
 
-    def write(done: int, tally: Tally) -> None:
-        part.write_text(json.dumps({"done": done, "tally": tally.as_data()}))
+    def write() -> None:
+        done = len(chunks) - len(drive.chunks)
+        part.write_text(json.dumps({"done": done, "tally": drive.tally.as_data()}))
         part.rename(row)
 
-    quietly(Plan(**request), chunks, write)
+    quietly([drive], write)
 
 
 if __name__ == "__main__":

@@ -22,6 +22,7 @@ from assay.harness.option_groups import group
 from assay.harness.report import documents as report
 from assay.harness.report import progress
 from assay.harness.report.environment import environment
+from assay.harness.row_order import cost
 from assay.harness.run import CaseError, made_call
 from assay.harness.selftest import locate_bank, mutant_rows, mutants
 from assay.harness.selftest.backends_bank import WrongBackends
@@ -37,11 +38,6 @@ BANKS: Mapping[str, Callable[[], Bank]] = {"backends": WrongBackends, "compiler"
 
 QUICK = ("vit", "bert", "resnet", "clip")
 """Models of the zoo that between them have images, text, dropout, buffers that are written, and several results."""
-BY_COST = (
-    "distilbert", "vit", "bert", "llama", "resnet", "clip", "roberta", "qwen2", "gemma2", "gpt2", "mixtral", "whisper",
-    "mamba", "rwkv", "convnext", "t5", "swin", "segformer", "mobilenet_v2", "minilm",
-)  # fmt: skip
-"""The models of the zoo, those first that take the least time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,16 +135,23 @@ def locate(console: Console, bugs: Sequence[mutants.Mutant], jobs: int, json_pat
     done = {each.name for each in found}
     for each in locate_bank.locate_all([bug for bug in bugs if bug.name not in done], jobs):
         found.append(each)
-        word = "right" if each.is_rung_right else f"wrong: expected {' or '.join(each.expected)}"
-        calls = "not shrunk" if each.calls is None else f"{each.calls} calls"
-        told = f"{each.name}: {each.rung or 'no rung'}, {word}; {calls}; {each.failures} of {each.runs} repros fail"
-        console.print(Text(f"{told}; {each.seconds:.0f} s, {each.cpu_s:.0f} s of CPU {each.why}"), soft_wrap=True)
+        console.print(Text(told_of(each)), soft_wrap=True)
         if json_path is not None and json_path != report.STDOUT:  # should it be interrupted, it holds these
             write_located(json_path, found)
     if json_path is not None:
         write_located(json_path, found)
     console.print(Text(str(locate_bank.totals(found)), style="bold"), soft_wrap=True)
-    return 0 if all(each.is_rung_right for each in found) else 1
+    return 0 if all(each.is_rung_right for each in found if each.is_shown) else 1
+
+
+def told_of(each: locate_bank.Located) -> str:
+    """How a bug was located, in a line."""
+    if not each.is_shown:
+        return f"{each.name}: {each.why}"
+    word = "right" if each.is_rung_right else f"wrong: expected {' or '.join(each.expected)}"
+    calls = "not shrunk" if each.calls is None else f"{each.calls} calls"
+    told = f"{each.name}: {each.rung or 'no rung'}, {word}; {calls}; {each.failures} of {each.runs} repros fail"
+    return f"{told}; {each.seconds:.0f} s, {each.cpu_s:.0f} s of CPU {each.why}"
 
 
 def read_located(path: Path) -> list[locate_bank.Located]:
@@ -193,7 +196,7 @@ def rows_of(console: Console, ground: Ground) -> tuple[tuple[str, str], ...]:
         cases = discover([f"zoo.{name}" for name in QUICK] if is_short else [ground.suite])
     except DiscoverError as error:
         raise click.UsageError(str(error)) from error
-    made = [case for case in sorted(cases, key=_cost) if _is_made(console, case, ground.size, ground.seed)]
+    made = [case for case in sorted(cases, key=cost) if _is_made(console, case, ground.size, ground.seed)]
     if not made:
         raise click.UsageError(f"no case of {ground.suite} can be made here")
     return tuple((case.origin, case.name) for case in made)
@@ -206,11 +209,6 @@ def _is_made(console: Console, case: Case, size: str, seed: int) -> bool:
         console.print(f"left out: {error}", highlight=False, markup=False)
         return False
     return True
-
-
-def _cost(case: Case) -> int:
-    name = case.name.rpartition(".")[2]
-    return BY_COST.index(name) if name in BY_COST else len(BY_COST)
 
 
 def try_all(

@@ -1,7 +1,8 @@
 """Whether what is located is right: `assay ladder`, `shrink` and `repro` on the compiler with each known bug in it.
 
-For every mutant that a near case shows, that case is located in a checkout with the mutant. The part of the compiler
-that the mutant is in says on which rungs it may first show (`RUNGS`).
+For every mutant that a near case, program or sample shows, that one is located in a checkout with the mutant. The part
+of the compiler that the mutant is in says on which rungs it may first show (`RUNGS`). A mutant that none shows is said,
+and counted apart: tests of the compiler's parts alone tell of it.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from typing import Any
 from assay.harness.processes.child import Child
 from assay.harness.selftest.changed_tree import changed_tree, environment_of
 from assay.harness.selftest.compiler_bank import CompilerMutants, can_run
-from assay.harness.selftest.mutant_rows import CASE, PROGRAM, Row, near_rows
+from assay.harness.selftest.mutant_rows import BATCH, CASE, PROGRAM, Row, near_rows
 from assay.harness.selftest.mutants import Mutant, read
 
 LIMIT_S = 120.0
@@ -33,6 +34,8 @@ SHRINK_S = 40.0
 ROWS_S = 300.0
 FEW_CALLS = 10
 MODELS = "zoo."
+ORDER = (CASE, PROGRAM, BATCH)
+NOT_SHOWN = "no near case, program or sample shows it"
 ANY = "*"
 FIRST = ("captured", "joint")
 RUNGS: tuple[tuple[str, tuple[str, ...]], ...] = (
@@ -78,6 +81,11 @@ class Located:
     why: str = ""
 
     @property
+    def is_shown(self) -> bool:
+        """Whether anything could be located."""
+        return bool(self.row)
+
+    @property
     def is_rung_right(self) -> bool:
         return self.rung in self.expected
 
@@ -103,36 +111,45 @@ def wanted(text: str, every: int = 1) -> list[Mutant]:
 
 
 def locate_all(mutants: Sequence[Mutant], jobs: int = 1) -> Iterator[Located]:
-    """Locates those mutants that a near case or program shows, so many at a time, as they end.
+    """Locates mutants, so many at a time, as they end.
 
     Each is located in a process that locates one at a time: what its children take of the processor is then its own.
     """
     pool = ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn"))
     try:
         for future in as_completed([pool.submit(_locate, mutant) for mutant in mutants]):
-            if (found := future.result()) is not None:
-                yield found
+            yield future.result()
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
 
 
-def _locate(mutant: Mutant) -> Located | None:
-    row = killing_row(mutant)
-    return None if row is None else located(mutant, row)
+def _locate(mutant: Mutant) -> Located:
+    start, cpu_before_s = time.monotonic(), children_cpu_s()
+    if (row := killing_row(mutant)) is not None:
+        return located(mutant, row)
+    used = time.monotonic() - start, children_cpu_s() - cpu_before_s
+    return Located(mutant.name, mutant.file, "", "", expected_rungs(mutant), *used, why=NOT_SHOWN)
 
 
 def killing_row(mutant: Mutant, bank: CompilerMutants | None = None) -> Row | None:
-    """The first near case that the mutant fails, and that passes without it; a drawn program, where no case does.
+    """The first near case that the mutant fails, and that passes without it; a drawn program or the sample of a batch,
+    where no case does.
 
     Models come last, as they take the most time.
     """
-    rows = [row for row in near_rows(mutant.near, mutant.backend) if row.what in (CASE, PROGRAM)]
+    rows = [row for row in near_rows(mutant.near, mutant.backend) if row.what in ORDER]
     if not rows:
         return None
-    rows.sort(key=lambda row: (row.name.startswith(MODELS), row.what != CASE))
+    rows.sort(key=lambda row: (row.name.startswith(MODELS), ORDER.index(row.what)))
     with changed_tree(mutant) as tree:
         kill, ended = (bank or CompilerMutants()).killed(tree, rows, time.monotonic() + ROWS_S)
-    return rows[ended - 1] if kill is not None else None
+    if kill is None:
+        return None
+    row = rows[ended - 1]
+    if row.what != BATCH:
+        return row
+    is_of_one = kill.case.endswith("]")  # a batch that ended its process is not known by its sample
+    return dataclasses.replace(row, what=CASE, origin=kill.case, name=kill.case) if is_of_one else None
 
 
 def located(mutant: Mutant, row: Row) -> Located:
@@ -191,11 +208,14 @@ drawn = Case("drawn", lambda: (program, inputs(), {}), MODES, ("fresh",), ("tiny
 """
 
 
-def totals(found: Sequence[Located]) -> dict[str, Any]:
-    """Counts: rungs and passes named rightly, programs of few calls, repros that fail each time; the longest times."""
+def totals(tried: Sequence[Located]) -> dict[str, Any]:
+    """Counts: rungs and passes named rightly, programs of few calls, repros that fail each time; the longest times; and
+    how many mutants nothing shows, of which there is nothing to locate."""
+    found = [each for each in tried if each.is_shown]
     passes = [each for each in found if each.file.startswith("compiler/passes/") and "write_in_place" not in each.file]
     return {
         "mutants": len(found),
+        "not_shown": len(tried) - len(found),
         "rung_right": sum(each.is_rung_right for each in found),
         "passes": len(passes),
         "pass_right": sum(each.is_rung_right for each in passes),

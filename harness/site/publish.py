@@ -29,6 +29,7 @@ from typing import Any
 
 import jinja2
 import plotly
+from markupsafe import Markup
 
 from assay.harness.outcome import VERDICTS
 from assay.harness.remember.store import Kept, Store
@@ -57,15 +58,18 @@ class Page:
     values: Mapping[str, Any]
 
 
-def publish(store: Store, verdict: Verdict, folder: Path) -> Path:
-    """Writes all pages into a folder, and returns the first of them. Pages of an earlier night are written over."""
+def publish(store: Store, verdict: Verdict, folder: Path, parts_said: Sequence[str] = ()) -> Path:
+    """Writes all pages into a folder, and returns the first of them. Pages of an earlier night are written over.
+
+    `parts_said`: what each part of a night came to, a line each.
+    """
     templates = jinja2.Environment(
         loader=jinja2.PackageLoader("assay.harness", "templates/site"),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True, lstrip_blocks=True,
     )  # fmt: skip
-    templates.filters.update(FORMATS)
+    templates.filters.update({**FORMATS, "breakable": breakable})
     found = regressions_of(store.samples())
     _copy_static(folder)
     _write(folder / "data" / "rows.js", f"window.ROWS = {_script(rows_of(verdict))};\n")
@@ -73,7 +77,7 @@ def publish(store: Store, verdict: Verdict, folder: Path) -> Path:
     _write(folder / "feed.atom", atom(verdict, found))
     for page in _pages(store, verdict, found):
         depth = page.path.count("/")
-        values = {"root": "../" * depth, "verdict": verdict, "slug": slug, **page.values}
+        values = {"root": "../" * depth, "verdict": verdict, "slug": slug, "parts_said": parts_said, **page.values}
         _write(folder / page.path, templates.get_template(page.template).render(values))
     return folder / "index.html"
 
@@ -132,6 +136,11 @@ def shown_of(states: Sequence[Mapping[str, str]]) -> dict[str, Any]:
         "changes": changes_of(states), "kernels": beside(states),
         "figures": [figure for figure in figures if figure is not None],
     }  # fmt: skip
+
+
+def breakable(name: str) -> Markup:
+    """A name as HTML in which a line may break behind each word."""
+    return Markup("<wbr>").join(re.split(r"(?<=[_.])", name))
 
 
 def slug(name: str) -> str:

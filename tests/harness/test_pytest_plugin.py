@@ -6,7 +6,10 @@ import importlib.util
 from pathlib import Path
 
 import pytest
+import torch
 
+from assay.harness.discover import DiscoverError, discover
+from assay.harness.run import RunRequest, run_case
 from tests.sources import ROOT
 
 pytest_plugins = ["pytester"]
@@ -20,6 +23,17 @@ def test_of_a_module(same_as_eager):
 def test_of_a_function(same_as_eager):
     assert same_as_eager(torch.sin, torch.randn(2)).mode == "infer"
 """
+PARAMETERS = """
+import pytest
+
+class TestOfDtypes:
+    @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+    def test_sin(self, same_as_eager, dtype):
+        same_as_eager(torch.sin, torch.randn(2, dtype=dtype))
+
+def test_nothing():
+    pass
+"""
 WRONG = "tests.harness.locate.wrong_gelu:wrong"
 PLUGIN = ("-p", "no:assay", "-p", "assay.harness.pytest_plugin", "-p", "no:cacheprovider")
 """Where the package is installed, its entry point would load the plugin a second time."""
@@ -32,6 +46,20 @@ def test_plugin_holds_a_users_functions(pytester: pytest.Pytester) -> None:
     ran.assert_outcomes(passed=1, failed=1)
     ran.stdout.fnmatch_lines(["*train: diverged*", "*values at step 1: output*more places)"])
     ran.stdout.no_fnmatch_line("*torch.__trace*")
+
+
+def test_plugin_makes_a_case_of_a_test(pytester: pytest.Pytester) -> None:
+    path = pytester.makepyfile(test_users=f"{TESTS}\n{PARAMETERS}")
+    (case,) = discover((f"{path}::test_of_a_module",))
+    assert (case.name, case.modes) == ("test_users.py::test_of_a_module", ("train",))
+    assert discover((case.origin,))[0].name == case.name
+    assert run_case(case, "train", WRONG, RunRequest(timed=False)).verdict == "diverged"
+    (of_doubles,) = discover((f"{path}::TestOfDtypes::test_sin[dtype1]",))
+    _, (x,), _ = of_doubles.make("tiny")
+    assert of_doubles.modes == ("infer",) and x.dtype == torch.float64
+    for name, said in (("test_nothing", "hands nothing to `same_as_eager`"), ("test_missing", "not found")):
+        with pytest.raises(DiscoverError, match=said):
+            discover((f"{path}::{name}",))
 
 
 def test_plugin_loads_torch_for_none_but_its_own_fixture(pytester: pytest.Pytester) -> None:
@@ -53,5 +81,6 @@ def test_plugin_records_in_a_store(pytester: pytest.Pytester, tmp_path: Path, mo
     pytester.runpytest_subprocess(*PLUGIN, f"--assay-record={url}", f"--assay-backend={WRONG}")
     store = importlib.import_module("assay.harness.remember.store").Store.open(url)
     (run,) = store.runs()
-    assert sorted(row.result.verdict for row in store.rows(run)) == ["diverged", "same"]
+    found = {row.result.case: row.result.verdict for row in store.rows(run)}
+    assert found == {"test_users.py::test_of_a_module": "diverged", "test_users.py::test_of_a_function": "same"}
     store.engine.dispose()

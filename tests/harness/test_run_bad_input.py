@@ -236,6 +236,9 @@ def test_run_isolated_needs_an_origin() -> None:
         ("nothing_here.py", "no such file"),
         ("json", "holds no cases"),
         ("assay.harness.case", "holds no cases"),
+        ("zoo.bert[0]", "'zoo' is no suite of batches"),
+        ("ops.nothing.float32[0]", "ops has no batch 'nothing.float32'"),
+        ("ops.var.float32.forward[no]", "no sample 'no'. Its samples are 0 contiguous, 0 transposed"),
     ],
 )
 def test_run_discover_names_what_is_wrong(name: str, said: str) -> None:
@@ -268,6 +271,16 @@ def test_run_discover_lists_the_cases_of_a_file(file: Path) -> None:
     assert [found.name for found in discover((str(file),))] == ["mine.fine", "mine.hangs", "mine.dies", "mine.leaves"]
     with pytest.raises(ValueError, match="no case 'fin'; did you mean 'fine'"):
         discover((f"{file}::fin",))
+
+
+@pytest.mark.parametrize(("form", "modes"), [("forward", ("infer",)), ("compile", ("infer", "train"))])
+def test_run_discover_finds_the_sample_of_a_batch(form: str, modes: tuple[str, ...]) -> None:
+    name = f"ops.var.float32.{form}[0 contiguous]"
+    (found,) = discover((name,))
+    assert (found.name, found.origin, found.modes) == (name, name, modes)
+    function, args, kwargs = found.make("tiny")
+    assert args[0].shape == (5, 5, 5) and function(*args, **kwargs).shape == ()
+    assert args[0] is not found.make("tiny")[1][0]
 
 
 def test_run_discover_names_cases_by_suite(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -60,7 +60,16 @@ class Shrunk:
         )  # fmt: skip
 
 
-def shrunk(case: Case, found: Found, backend: str, *, size: str, seed: int, limit_s: float) -> Shrunk:
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """What a search may take: seconds of the clock, and so many programs. One that ends by the programs that it has
+    tried gives the same on a busy machine."""
+
+    limit_s: float
+    programs: int | None = None
+
+
+def shrunk(case: Case, found: Found, backend: str, *, size: str, seed: int, budget: Budget) -> Shrunk:
     """The smallest program that fails as the case does on its first failing rung.
 
     Raises: NotShrunk where neither a graph of the case fails by itself, nor its own text.
@@ -69,12 +78,14 @@ def shrunk(case: Case, found: Found, backend: str, *, size: str, seed: int, limi
     request = {
         "origin": case.origin, "case": case.name, "mode": found.mode, "size": size, "seed": seed,
         "rung": found.first.rung.backend, "is_warm": found.first.rung.is_warm, "backend": backend,
-        "kind": [kind.verdict, sorted(kind.fields), kind.error], "acts": found.acts,
+        "kind": [kind.verdict, sorted(kind.fields), kind.error], "acts": found.acts, "most": budget.programs,
     }  # fmt: skip
     environment = {**sharing(), **dict(found.first.rung.environment)}
     with tempfile.TemporaryDirectory(prefix="assay-shrink-") as folder:
         request["folder"] = folder
-        return Shrinking(request, environment, Path(folder), kind, time.monotonic() + limit_s, limit_s).run()
+        return Shrinking(
+            request, environment, Path(folder), kind, time.monotonic() + budget.limit_s, budget.limit_s
+        ).run()
 
 
 @dataclass(slots=True)

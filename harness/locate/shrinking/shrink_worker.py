@@ -6,7 +6,7 @@ It forks a worker for each request that it is told, so that one after another be
 they need, and run nothing. A request is a line:
 
     {"origin", "case", "mode", "size", "seed", "rung", "is_warm", "backend", "kind": [verdict, [field], error],
-     "acts": how many are enough or null, "folder", "left_s"}
+     "acts": how many are enough or null, "folder", "left_s", "most": how many programs to try or null}
 
 A worker says `{}` before each program that it tries, and `{"source", ...}` for each that fails, the smallest last. The
 last line, `{"done": ..., "on_backend": ...}`, says whether the smallest program also fails on the real backend. Where a
@@ -137,11 +137,15 @@ class Shrinking:
 
     def _smaller(self, best: Candidate) -> Candidate | None:
         for program in best.program.simpler():
-            if time.monotonic() > self.end_s:
+            if self._is_over():
                 return None
             if self._fails(candidate := dataclasses.replace(best, program=program)):
                 return candidate
         return None
+
+    def _is_over(self) -> bool:
+        most = self.request["most"]
+        return time.monotonic() > self.end_s or (most is not None and len(self.tried) >= most)
 
     def _fails(self, candidate: Candidate) -> bool:
         """Whether a program that was not tried before fails as the case does. One that does is said."""

@@ -52,11 +52,18 @@ function table() {
       inputs[name].add(new Option(value || "none", value || "none"));
     }
   }
-  const link = (href, text) => { const a = document.createElement("a"); a.href = href; a.textContent = text; return a; };
+  const link = (href, text) => { const a = document.createElement("a"); a.href = href; a.append(breakable(text)); return a; };
+  // A line may break behind each word of a name.
+  const breakable = (name) => {
+    const whole = document.createDocumentFragment();
+    for (const part of name.split(/(?<=[_.])/)) whole.append(part, document.createElement("wbr"));
+    return whole;
+  };
   const slug = (name) => name.replace(/[^\w.-]+/g, "_");
-  const cell = (line, value, kind) => {
+  const cell = (line, value, kind, title) => {
     const td = line.insertCell();
     if (kind) td.className = kind;
+    if (title) td.dataset.title = title;
     if (value instanceof Node) td.append(value); else td.textContent = value ?? "";
     return td;
   };
@@ -66,14 +73,14 @@ function table() {
     for (const index of found.slice(0, shown)) {
       const row = window.ROWS.rows[index], line = document.createElement("tr");
       const name = row[at.case];
-      cell(line, row[at.verdict] === "same" ? name : link(`cases/${slug(name)}.html`, name), "name");
+      cell(line, row[at.verdict] === "same" ? breakable(name) : link(`cases/${slug(name)}.html`, name), "name");
       cell(line, row[at.mode]);
       cell(line, row[at.backend]);
       cell(line, tag(row[at.verdict]));
       cell(line, row[at.field]);
       cell(line, row[at.cause] ? link(`causes/${row[at.cause]}.html`, row[at.state]) : "");
-      cell(line, row[at.compile_s]?.toFixed(2), "number");
-      cell(line, row[at.speed]?.toFixed(2), "number");
+      cell(line, row[at.compile_s]?.toFixed(2), "number", "first call, s:");
+      cell(line, row[at.speed]?.toFixed(2), "number", "eager / ours:");
       lines.append(line);
     }
     body.replaceChildren(lines);

@@ -14,6 +14,7 @@ import torch
 from assay.harness.case import Case
 from assay.harness.discover import discover
 from assay.harness.locate.bisect import Bisection, state_difference
+from assay.harness.locate.forms_worker import ASSERTS, RAISES, outcome_of
 from assay.harness.locate.ladder import Climb, Found, NothingFails
 from assay.harness.locate.profile_worker import first_that_leaves
 from assay.harness.locate.repro import Failing, repro_of, text_of, verified
@@ -21,7 +22,7 @@ from assay.harness.locate.repro_text import FRESH, Form, forms
 from assay.harness.locate.rungs import Rung, ladder_of, register_ladder
 from assay.harness.locate.runner import Runner, Tried
 from assay.harness.locate.shrinking.graph_program import GraphProgram, literal, qualified
-from assay.harness.locate.shrinking.shrink import Shrunk, shrunk
+from assay.harness.locate.shrinking.shrink import Budget, Shrunk, shrunk
 from assay.harness.locate.source.text_of_case import text_of as written
 from assay.harness.outcome import Difference, Result
 from assay.harness.processes.worker import ask
@@ -50,7 +51,7 @@ def found(runner: Runner) -> Found:
 
 @pytest.fixture(scope="module")
 def least(found: Found) -> Shrunk:
-    return shrunk(case_of("model"), found, WRONG, size="tiny", seed=0, limit_s=20)
+    return shrunk(case_of("model"), found, WRONG, size="tiny", seed=0, budget=Budget(600, 60))
 
 
 def test_ladder_names_the_first_rung_that_differs(found: Found) -> None:
@@ -253,6 +254,36 @@ def test_repro_of_a_process_that_dies_fails_by_a_signal() -> None:
     differs = Difference("values", "step 1: output", "off")
     other = dataclasses.replace(least, row=Result("only_gelu", "infer", DIES, "diverged", (differs,)))
     assert not repro_of(other, failing, times=1).failures, "that it dies is not how it is said to fail"
+
+
+CHECKS = """
+import torch
+
+
+def observed(compile):
+    {inside}
+    return [torch.zeros(1)]
+
+
+eager, compiled = observed(None), observed(None)
+{check}
+"""
+
+
+@pytest.mark.parametrize(
+    ("inside", "check", "way"),
+    [
+        ("pass", "assert str(compiled) != str(eager)", ASSERTS),
+        ("pass", "torch.testing.assert_close(compiled, [torch.ones(1)])", ASSERTS),
+        ("assert not torch.ones(1)", "", RAISES),
+        ("torch.testing.assert_close(1, 2)", "", RAISES),
+        ("raise VerifyError('stuck')", "", RAISES),
+    ],
+)
+def test_repro_tells_its_own_assertion_from_one_of_the_backend(inside: str, check: str, way: str) -> None:
+    text = "from assay.compiler.errors import VerifyError\n" + CHECKS.format(inside=inside, check=check)
+    assert outcome_of(text) == way
+    assert verified(text, times=1, ways=frozenset({way})) == 1
 
 
 @pytest.mark.parametrize(

@@ -109,9 +109,9 @@ def test_a_part_that_has_ended_is_not_run_again(tmp_path: Path) -> None:
 
 def test_programs_go_on_behind_the_last_one(tmp_path: Path) -> None:
     part, place = Part("programs", ("run", "programs", "--first", FIRST), 1.0), Place(tmp_path)
-    assert arguments_of(part, 1.0, place)[-1] == "0"
+    assert arguments_of(part, place)[-1] == "0"
     place.report(part).write_text('{"programs": 30, "settings": {"first": 12}, "interrupted": true}')
-    assert arguments_of(part, 1.0, place)[-1] == "42"
+    assert arguments_of(part, place)[-1] == "42"
 
 
 def test_a_folder_is_one_nights_at_a_time(tmp_path: Path) -> None:

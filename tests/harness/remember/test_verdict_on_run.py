@@ -18,8 +18,8 @@ from assay.harness.cli.commands import commands
 from assay.harness.judge.ledger import Known
 from assay.harness.remember.causes import normal_form
 from assay.harness.remember.formats import junit, sarif
-from assay.harness.remember.store import Run, Store
-from assay.harness.remember.verdict_on_run import base_of, document, judge_run
+from assay.harness.remember.store import Cluster, Run, Store, now
+from assay.harness.remember.verdict_on_run import Verdict, base_of, document, judge_run
 from assay.harness.report.documents import Row
 from tests.harness.remember.rows import FACTS, row
 
@@ -46,14 +46,14 @@ def ran(store: Store, rows: Sequence[Row], commit: str = "abc", started: str = "
 def test_causes_are_new_known_excused_and_fixed(store: Store) -> None:
     was = [row("a", "diverged"), row("b", "diverged", "stride"), row("c")]
     base = ran(store, was, "old", "2026-01-01")
-    now = [
+    today = [
         row("a", "diverged"),
         row("d", "diverged"),
         row("b"),
         row("c", "crash"),
         row("e", "diverged", "alias", passes=True),
     ]
-    run = ran(store, now, "new", "2026-01-02")
+    run = ran(store, today, "new", "2026-01-02")
     assert base_of(store, run) == base
     verdict = judge_run(store, run, base)
     states = {cause.cluster.body["kind"]: (cause.state, len(cause.rows)) for cause in verdict.causes}
@@ -64,6 +64,40 @@ def test_causes_are_new_known_excused_and_fixed(store: Store) -> None:
     assert not verdict.passes
     assert verdict.sentence() == "4 differences, 3 causes, 1 new since commit old, 1 fixed; 5 rows"
     assert document(verdict)["causes"][0]["first_commit"] == "new"
+
+
+def test_a_cause_that_the_base_was_cut_before_is_known_from_an_earlier_run(store: Store) -> None:
+    judge_run(store, ran(store, [row("a", "diverged"), row("b", "diverged", "stride")], "older", "2026-01-01"), None)
+    base = ran(store, [row("a", "diverged")], "old", "2026-01-02")
+    today = [row("a", "diverged"), row("b", "diverged", "stride"), row("c", "crash")]
+    assert states_of(judge_run(store, ran(store, today, "new", "2026-01-03"), base)) == ["new crash", "known", "known"]
+    fixed = ran(store, [row("b")], "mended", "2026-01-04")
+    again = judge_run(store, ran(store, today[1:2], "newer", "2026-01-05"), fixed)
+    assert states_of(again) == ["new diverged stride"]
+
+
+def test_a_row_that_was_as_eager_is_new_though_others_failed_in_that_way(store: Store) -> None:
+    base = ran(store, [row("a", "diverged"), row("b"), row("c", "diverged")], "old", "2026-01-01")
+    run = ran(store, [row("a", "diverged"), row("b", "diverged"), row("c", "diverged")], "new", "2026-01-02")
+    verdict = judge_run(store, run, base)
+    assert states_of(verdict) == ["new diverged values"]
+    assert verdict.causes[0].size() == "3 rows, 1 as eager before"
+
+
+def test_a_cause_is_no_news_for_being_located(store: Store) -> None:
+    base = ran(store, [row("a", "diverged"), row("b")], "old", "2026-01-01")
+    run = ran(store, [row("a", "diverged"), row("b", "diverged")], "new", "2026-01-02")
+    found = Cluster("f" * 64, "mine: values in add", "mine", "new", now(), {"kind": "diverged values", "form": "add"})
+    first, second = store.rows(run)
+    store.assign([first], found)
+    assert states_of(judge_run(store, run, base)) == ["new diverged values", "known"]
+    store.assign([second], found)
+    assert states_of(judge_run(store, run, base)) == ["known"]
+
+
+def states_of(verdict: Verdict) -> list[str]:
+    """The state of each cause; of a new one its kind, too."""
+    return [f"new {cause.cluster.body['kind']}" if cause.state == "new" else cause.state for cause in verdict.causes]
 
 
 def test_a_cause_that_did_not_run_again_is_not_fixed(store: Store) -> None:

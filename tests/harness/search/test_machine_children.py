@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from assay.harness.search import drive
-from assay.harness.search.drive import Plan, sharded
+from assay.harness.search.drive import Plan, Shards
 
 
 def test_children_end_when_the_run_is_interrupted(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -27,7 +27,7 @@ def test_children_end_when_the_run_is_interrupted(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(drive.Shard, "_started", noted)
     monkeypatch.setattr(time, "sleep", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        sharded(Plan(backend="eager", runs=100, jobs=2, store=str(tmp_path)))
+        Shards(Plan(backend="eager", runs=100, jobs=2, store=str(tmp_path))).run()
     assert len(started) == 2
     for pid in started:
         with pytest.raises(ProcessLookupError):

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -10,7 +13,8 @@ from click.testing import CliRunner
 from click.testing import Result as Invoked
 
 from assay.harness.cli import commands as cli
-from assay.harness.search.drive import CHUNK
+from assay.harness.search.drive import CHUNK, INTERRUPTED, Drive
+from tests.sources import ROOT
 
 FEW = ("--runs", "2", "--steps", "4", "--subjects", "add_into_first")
 
@@ -59,6 +63,38 @@ def test_machine_cli_names_the_chunk_that_its_process_died_in(
     assert failure["count"] == 1 and "status 7" in failure["differences"][0]["detail"]
     assert f"--runs {runs[seed]} --steps 4 --seed {seed} --subjects add_into_first" in result.output
     assert row["runs"] >= sum(runs.values()) - runs[seed]  # the other chunks ran, in another process
+
+
+@pytest.mark.parametrize("jobs", ["1", "2"])
+def test_machine_cli_reports_what_has_ended_when_it_is_cut(tmp_path: Path, jobs: str) -> None:
+    path = tmp_path / "report.json"
+    command = ["run", "machine", "--runs", "100000", "--steps", "2", "--jobs", jobs, "--backend", "eager"]
+    log = (tmp_path / "log").open("w")
+    process = subprocess.Popen([sys.executable, "-m", "assay", *command, "--json", str(path)], cwd=ROOT, stdout=log)
+    while not path.is_file() or not path.read_text():
+        assert process.poll() is None
+        time.sleep(0.2)
+    before = json.loads(path.read_text())
+    process.terminate()
+    assert process.wait(60) == INTERRUPTED
+    after = json.loads(path.read_text())
+    assert before["interrupted"] and after["interrupted"]
+    assert after["machine"][0]["runs"] >= before["machine"][0]["runs"] and after["machine"][0]["seconds"] > 0
+    assert f"{after['machine'][0]['runs']} runs on eager" in (tmp_path / "log").read_text()
+
+
+def test_machine_cli_runs_chunks_of_its_backends_in_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[str] = []
+    run_chunk = Drive.run_chunk
+
+    def noted(self: Drive) -> None:
+        told.append(self.plan.backend)
+        run_chunk(self)
+
+    monkeypatch.setattr(Drive, "run_chunk", noted)
+    backends = ("--backend", "eager", "--backend", "tests.wrong_backends:right")
+    assert invoke(*backends, "--runs", str(CHUNK + 1), "--store", str(tmp_path)).exit_code == 0
+    assert told == ["eager", "tests.wrong_backends:right"] * 2
 
 
 def test_machine_cli_says_which_backends_exist() -> None:

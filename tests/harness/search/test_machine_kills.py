@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from assay.harness.backends.registry import resolve
-from assay.harness.search.drive import CHUNK, Plan, quietly, stored
+from assay.harness.search.drive import CHUNK, Drive, Plan, quietly, stored
 from assay.harness.search.script import Failure, failure_from, reduced
 from assay.harness.search.twin import Diverged, Twin
 from assay.suites.programs import machine
@@ -62,7 +62,9 @@ def test_machine_kills_a_wrong_backend(name: str) -> None:
 
 def test_machine_lets_the_right_backend_live(tmp_path: Path) -> None:
     plan = Plan("tests.wrong_backends:right", runs=8, steps=10, store=str(tmp_path))
-    tally = quietly(plan, plan.chunks())
+    drive = Drive(plan)
+    quietly([drive])
+    tally = drive.tally
     assert not tally.failures, tally.failures
     assert tally.runs >= 8 and tally.compiles > 8
 

@@ -8,12 +8,15 @@ from pathlib import Path
 
 import pytest
 
+from assay.harness.discover import discover
 from assay.harness.locate.rungs import ladder_of
 from assay.harness.processes.child import Child
 from assay.harness.selftest import compiler_bank
+from assay.harness.selftest.command import told_of
 from assay.harness.selftest.compiler_bank import CompilerMutants, Failed
 from assay.harness.selftest.locate_bank import (
     LIMIT_S,
+    NOT_SHOWN,
     Located,
     as_data,
     children_cpu_s,
@@ -22,7 +25,7 @@ from assay.harness.selftest.locate_bank import (
     of_data,
     totals,
 )
-from assay.harness.selftest.mutant_rows import PROGRAM, Row
+from assay.harness.selftest.mutant_rows import CASE, PROGRAM, Row
 from assay.harness.selftest.mutants import ROOT, Mutant, read
 from assay.harness.selftest.record import Kill
 
@@ -82,6 +85,36 @@ def test_locate_takes_the_first_row_that_fails_by_the_bug_alone(
     monkeypatch.setattr(compiler_bank, "first_failed", first_failed)
     found = killing_row(mutant, CompilerMutants())
     assert (found and found.name) == row and (row != "8" or (found and found.what == PROGRAM))
+
+
+@pytest.mark.parametrize(
+    ("killed_by", "row"),
+    [("ops.var.float32.forward[0 transposed]", "ops.var.float32.forward[0 transposed]"), ("a batch", None)],
+    ids=["the sample of a batch", "none where a batch ended its process"],
+)
+def test_locate_takes_the_sample_where_no_case_fails(
+    killed_by: str, row: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mutant = MUTANTS["variance_by_count"]
+
+    def first_failed(tree: Path, rows: list[Row], timeout_s: float) -> Failed | None:
+        is_changed = (tree / mutant.file).read_text() != (ROOT / mutant.file).read_text()
+        place = next(place for place, each in enumerate(rows) if each.mode == "infer")
+        return Failed(place, Kill(killed_by, "infer", "diverged")) if is_changed else None
+
+    monkeypatch.setattr(compiler_bank, "first_failed", first_failed)
+    found = killing_row(mutant, CompilerMutants())
+    assert (found and found.name) == row
+    if found:
+        (case,) = discover((found.origin,))
+        assert found.what == CASE and case.name == found.name and found.mode in case.modes
+
+
+def test_locate_counts_apart_what_nothing_shows() -> None:
+    nothing = Located("y", "compiler/runtime/call.py", "", "", ("captured",), 1.0, 1.0, why=NOT_SHOWN)
+    told = totals([located("fold_constants"), nothing])
+    assert (told["mutants"], told["rung_right"], told["not_shown"]) == (1, 1, 1)
+    assert told_of(nothing) == f"y: {NOT_SHOWN}"
 
 
 def test_locate_counts_the_cpu_time_of_a_child() -> None:

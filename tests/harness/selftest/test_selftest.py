@@ -14,10 +14,11 @@ from assay.harness.cli.commands import commands
 from assay.harness.discover import discover
 from assay.harness.outcome import Result
 from assay.harness.processes.worker import Answer
+from assay.harness.row_order import BY_COST
 from assay.harness.run import RunRequest, run_case
 from assay.harness.selftest import backends_bank
 from assay.harness.selftest.backends_bank import PLACE, WrongBackends, killed_by, request_for
-from assay.harness.selftest.command import BY_COST, QUICK, totals
+from assay.harness.selftest.command import QUICK, totals
 from assay.harness.selftest.record import Asked, Kill, Member, Tried
 from assay.harness.selftest.survivors import SurvivorsError, read
 from assay.harness.selftest.wrong_backends import BANK, CORRECT

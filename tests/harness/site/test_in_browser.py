@@ -109,6 +109,14 @@ def test_pages_fit_and_say_no_error(browser: webdriver.Chrome, site: Path, page:
         assert errors(browser) == []
 
 
+def test_rows_show_their_verdict_on_a_telephone(browser: webdriver.Chrome, site: Path) -> None:
+    sized(browser, "telephone")
+    opened(browser, site, "index.html")
+    until(browser, lambda b: rows(b))
+    right = "return document.querySelector('#rows .tag').getBoundingClientRect().right"
+    assert 0 < browser.execute_script(right) < SIZES["telephone"][0]
+
+
 def test_rows_open_and_filter_in_time(browser: webdriver.Chrome, site: Path) -> None:
     sized(browser, "desk")
     start = time.perf_counter()

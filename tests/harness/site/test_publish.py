@@ -28,7 +28,8 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     folder = tmp_path_factory.mktemp("site")
     with Store.open(f"sqlite:///{folder}/store.sqlite") as store:
         run = night(store)
-        yield publish(store, judge_run(store, run, base_of(store, run)), folder / "site").parent
+        verdict = judge_run(store, run, base_of(store, run))
+        yield publish(store, verdict, folder / "site", ["zoo  9 rows in 60 s, cut short"]).parent
 
 
 def test_publish_links_lead_to_pages_of_the_folder(site: Path) -> None:
@@ -37,6 +38,12 @@ def test_publish_links_lead_to_pages_of_the_folder(site: Path) -> None:
     for page in pages:
         for link in LINK.findall(page.read_text()):
             assert link.startswith("data:,") or (page.parent / link).exists(), (page, link)
+
+
+def test_publish_says_what_was_run_and_what_locates_a_cause(site: Path) -> None:
+    assert "<li>zoo  9 rows in 60 s, cut short</li>" in (site / "index.html").read_text()
+    pages = [page.read_text() for page in (site / "causes").iterdir()]
+    assert any("assay repro 'semantics.case_1' --mode infer --backend inductor,dynamic" in page for page in pages)
 
 
 def test_publish_escapes_what_rows_say(site: Path) -> None:

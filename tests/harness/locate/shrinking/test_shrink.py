@@ -14,7 +14,7 @@ from assay.harness.locate.ladder import Found, Step
 from assay.harness.locate.rungs import Rung
 from assay.harness.locate.shrinking import shrink
 from assay.harness.locate.shrinking.graph_program import MARKED, Given, GraphProgram, plainer
-from assay.harness.locate.shrinking.shrink import NotShrunk, Shrunk, shrunk
+from assay.harness.locate.shrinking.shrink import Budget, NotShrunk, Shrunk, shrunk
 from assay.harness.locate.shrinking.shrink_worker import Shrinking
 from assay.harness.outcome import Result
 from assay.harness.search.generated import Kind
@@ -23,6 +23,8 @@ FILE = Path(__file__).parents[1] / "wrong_gelu.py"
 NAME = "tests.harness.locate.wrong_gelu"
 VALUES = Kind("diverged", frozenset({"values"}))
 DTYPE = Kind("diverged", frozenset({"dtype"}))
+ENOUGH = Budget(600.0, 60)
+"""More programs than any of these searches needs, and more time than they take on a busy machine."""
 ERROR = Kind("diverged", frozenset({"error"}))
 KILLED = Kind("crash", frozenset(), "killed by SIGKILL")
 
@@ -32,27 +34,27 @@ def case_of(name: str) -> Case:
     return found
 
 
-def least(name: str, backend: str, kind: Kind, limit_s: float = 25) -> Shrunk:
+def least(name: str, backend: str, kind: Kind, budget: Budget = ENOUGH) -> Shrunk:
     """What is left of a case whose first rung is the backend."""
     rung = Rung("whole", f"{NAME}:{backend}")
     step = Step(rung, 1, 1, Result(name, "infer", rung.backend, kind.verdict))
     found = Found(name, "infer", rung.backend, kind, step, None, (step,))
-    return shrunk(case_of(name), found, rung.backend, size="tiny", seed=0, limit_s=limit_s)
+    return shrunk(case_of(name), found, rung.backend, size="tiny", seed=0, budget=budget)
 
 
 def test_shrink_goes_on_after_a_program_that_ends_the_process() -> None:
-    made = least("model", "dies_of_few", VALUES, limit_s=15)
+    made = least("model", "dies_of_few", VALUES)
     assert len(made.operators) == 2 and "gelu" in made.operators and made.on_backend
 
 
 def test_shrink_keeps_what_ends_the_process_where_the_case_does() -> None:
-    made = least("model", "dies", KILLED, limit_s=20)
+    made = least("model", "dies", KILLED)
     assert made.operators == ("gelu",) and made.on_backend and made.row.verdict == "crash"
 
 
 def test_shrink_leaves_out_a_program_that_does_not_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shrink, "CANDIDATE_S", 8.0)
-    made = least("model", "hangs_of_few", VALUES, limit_s=24)
+    monkeypatch.setattr(shrink.Shrinking, "candidate_s", 20.0)
+    made = least("model", "hangs_of_few", VALUES, Budget(600.0, 8))
     assert len(made.operators) >= 2 and "gelu" in made.operators and made.on_backend
 
 
@@ -62,7 +64,7 @@ def test_shrink_tries_pieces_of_a_large_graph_first_while_there_is_time(
 ) -> None:
     request = {
         "origin": f"{FILE}::many_calls", "case": "wrong_gelu.many_calls", "mode": "infer", "size": "tiny", "seed": 0,
-        "kind": ["diverged", ["values"], ""], "folder": str(tmp_path), "left_s": left_s,
+        "kind": ["diverged", ["values"], ""], "folder": str(tmp_path), "left_s": left_s, "most": None,
     }  # fmt: skip
     first = next(Shrinking(request, lambda told: None)._programs())
     assert len(first.program.operators("infer")) == calls
@@ -71,27 +73,27 @@ def test_shrink_tries_pieces_of_a_large_graph_first_while_there_is_time(
 def test_shrink_says_that_its_time_was_up_before_anything_failed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shrink, "CANDIDATE_S", 0.0)
     with pytest.raises(NotShrunk, match="its time was up: silent for"):
-        least("model", "dies_of_few", VALUES, limit_s=0.01)
+        least("model", "dies_of_few", VALUES, Budget(0.01))
 
 
 def test_shrink_takes_the_case_where_no_graph_fails_by_itself() -> None:
-    made = least("called_twice", "keyed", DTYPE, limit_s=15)
+    made = least("called_twice", "keyed", DTYPE)
     assert made.is_case and made.on_backend and len(made.operators) <= 1
     assert "def scenario(" in made.body and "def made(" in made.body and "assay" not in made.body
 
 
 def test_shrink_takes_the_case_where_no_text_makes_the_input_of_its_graph() -> None:
-    made = least("steps", "wrong_of_steps", VALUES, limit_s=15)
+    made = least("steps", "wrong_of_steps", VALUES)
     assert made.is_case and made.is_text_alone and "torch.arange(64.0)" in made.body and made.on_backend
 
 
 def test_shrink_keeps_the_call_that_raises_in_eager() -> None:
-    made = least("label_out_of_range", "unchecked", ERROR, limit_s=15)
+    made = least("label_out_of_range", "unchecked", ERROR)
     assert made.operators == ("cross_entropy",) and made.is_text_alone and made.on_backend and not made.is_case
 
 
 def test_shrink_records_the_graphs_of_every_number_that_a_case_is_called_with() -> None:
-    made = least("of_a_number", "wrong", VALUES, limit_s=15)
+    made = least("of_a_number", "wrong", VALUES)
     assert made.operators == ("gelu",) and made.on_backend and not made.is_case
 
 
