@@ -19,7 +19,7 @@ from assay.harness.locate import commits  # fmt: skip
 from assay.harness.locate.bisect import Bisected, Bisection, command
 from assay.harness.locate.commits import HistoryError, by_number, by_verdict, checkout, first_bad, history
 from assay.harness.locate.ladder import REPEATS, Climb, Found, NothingFails, Step
-from assay.harness.locate.profile_worker import first_that_leaves
+from assay.harness.locate.profile_worker import bars, first_that_leaves, known
 from assay.harness.locate.repro import Failing, repro_of
 from assay.harness.locate.rungs import ladder_of
 from assay.harness.locate.runner import TIMEOUT_S, Runner
@@ -268,10 +268,10 @@ def profile(name: str, backend: str, mode: str | None, factor: float, **rest: An
     if answer.failure:
         raise click.ClickException(": ".join(answer.failure))
     leaves = first_that_leaves(answer.lines, factor, FLOOR)
-    table = progress.table(("node",), ("eager", "ours"))
-    for place, line in enumerate(answer.lines):
+    table = progress.table(("node", "against float64"), ("eager", "ours"))
+    for place, (line, bar) in enumerate(zip(answer.lines, bars(answer.lines), strict=True)):
         marked = f"{line['node']}{'   <- leaves eager' if place == leaves else ''}"
-        table.add_row(marked, f"{line['eager']:.1e}", f"{line['ours']:.1e}")
+        table.add_row(marked, bar, f"{known(line['eager']):.1e}", f"{known(line['ours']):.1e}")
     console.print(table)
     if asked.json_path is not None:
         report.write_json(asked.json_path, report.finite({"schema": 1, "nodes": answer.lines, "leaves": leaves}))

@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import logging
+import math
 import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -23,6 +24,10 @@ from assay.harness.backends.switches import calls_of, described
 from assay.harness.locate.shrinking.recorded_graphs import case_of, recorded
 from assay.harness.processes.worker import Say, answering
 from assay.reference.evaluate import evaluate
+
+LEAST = 1e-10
+"""Errors below are not drawn: no value in single precision is as near to float64."""
+WIDTH = 20
 
 
 def profile(request: Mapping[str, Any], say: Say) -> None:
@@ -100,10 +105,27 @@ def error_of(value: Tensor, truth: Tensor) -> float:
 def first_that_leaves(errors: Sequence[Mapping[str, Any]], factor: float, floor: float) -> int | None:
     """The place of the first node whose error is `factor` times eager's, and above the floor."""
     for place, each in enumerate(errors):
-        ours = float("inf") if each["ours"] is None else each["ours"]
-        if ours > factor * max(each["eager"] or 0.0, floor):
+        if known(each["ours"]) > factor * max(each["eager"] or 0.0, floor):
             return place
     return None
+
+
+def known(error: float | None) -> float:
+    """An error as a number: in an answer None stands for one that is not finite."""
+    return math.inf if error is None else error
+
+
+def bars(errors: Sequence[Mapping[str, Any]]) -> list[str]:
+    """A bar a node on a logarithmic scale, from `LEAST` to the size of the values: eager's error, and what the backend
+    adds."""
+    pairs = [(_length(known(each["eager"])), _length(known(each["ours"]))) for each in errors]
+    return ["░" * min(eager, ours) + "█" * (ours - eager) for eager, ours in pairs]
+
+
+def _length(error: float) -> int:
+    if error <= LEAST:
+        return 0
+    return min(WIDTH, math.ceil(WIDTH * (1 - math.log10(min(error, 1.0)) / math.log10(LEAST))))
 
 
 if __name__ == "__main__":

@@ -29,6 +29,8 @@ SHRINK_S, RUN_S = 30.0, 60.0
 ISSUE = (
     "### {bare}: {kind} in {drawn}\n\nIt fails in {failures} of {times} fresh processes.\n\n```python\n{source}```\n"
 )
+LEAST_S = 45.0
+"""A further row is not begun with less time than this, which finding its first rung may take alone."""
 MOST_OF_A_KIND = 3
 """How many rows of one kind are located: more of them rarely tell more."""
 
@@ -113,14 +115,15 @@ def locate_within(store: Store, run: Run, limit_s: float, say: Callable[[str], N
     """Locates failures, some of each kind, until the time is up. Where all located rows of a kind have one cause, the
     others of it have that, too."""
     end_s = time.monotonic() + limit_s
-    groups = list(_unlocated(store, run))
+    groups, has_begun = list(_unlocated(store, run)), False
     for place, rows in enumerate(groups):
         causes: dict[str, Cluster] = {}
         for row in sorted(rows, key=lambda row: len(row.result.case))[:MOST_OF_A_KIND]:
-            if time.monotonic() > end_s:
+            left_s = end_s - time.monotonic()
+            if left_s < (LEAST_S if has_begun else 0):
                 say(f"time is up: {len(groups) - place} of {len(groups)} kinds of failures are not located, or in part")
                 return
-            cluster = _cause_of(store, row, run, min(SHRINK_S, end_s - time.monotonic()))
+            cluster, has_begun = _cause_of(store, row, run, min(SHRINK_S, left_s)), True
             if cluster is not None:
                 say(f"{' '.join(row.key)}: {cluster.name}")
                 causes[cluster.signature] = cluster

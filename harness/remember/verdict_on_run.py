@@ -19,9 +19,10 @@ from typing import Any
 import torch
 
 from assay.harness.judge.ledger import Known, is_among
-from assay.harness.remember.causes import assign_by_kind, failures, is_located
+from assay.harness.remember.causes import assign_by_kind, case_of, failures, is_located
 from assay.harness.remember.store import Cluster, Kept, Run, Store
 
+DYNAMIC = ",dynamic"
 NEW, KNOWN, EXCUSED, FIXED = "new", "known", "excused", "fixed"
 
 
@@ -179,10 +180,25 @@ def _is_stale(entry: Known, rows: Sequence[Kept]) -> bool:
         if row.result.case == entry.case and entry.mode in ("*", row.result.mode)
         and fnmatchcase(row.result.backend, entry.backend)
     ]  # fmt: skip
-    return bool(about) and not any(
+    is_needed = any(
         row.result.verdict == entry.field or any(each.field == entry.field for each in row.result.differences)
         for row in about
     )
+    return bool(about) and not is_needed and _is_whole(entry, about)
+
+
+def _is_whole(entry: Known, about: Sequence[Kept]) -> bool:
+    """Whether the case ran in every mode and kind of shapes that the entry is of, as far as a suite has the case. A run
+    that was cut says nothing of an entry that another mode may need."""
+    if (case := case_of(about[0])) is None:
+        return True
+    family = about[0].result.backend.removesuffix(DYNAMIC)
+    names = [name for name in (family, family + DYNAMIC) if fnmatchcase(name, entry.backend)]
+    wanted = {
+        (mode, name) for mode in case.modes if entry.mode in ("*", mode)
+        for name in names if ("dynamic" if name.endswith(DYNAMIC) else "static") in case.shapes
+    }  # fmt: skip
+    return wanted <= {(row.result.mode, row.result.backend) for row in about}
 
 
 def document(verdict: Verdict) -> dict[str, Any]:

@@ -15,6 +15,7 @@ import dataclasses
 import importlib
 import json
 import logging
+import signal
 import sys
 import tempfile
 import time
@@ -137,10 +138,12 @@ class Drive:
         self.chunks = deque(plan.chunks() if chunks is None else chunks)
         self.backend = resolve(plan.backend)
         self._machine: Any = importlib.import_module(MACHINE)
+        self._check: Callable[[], None] = lambda: None
 
-    def run_chunk(self) -> None:
-        """Runs the next chunk. The tally has every run that ended, should it be interrupted."""
-        start = time.perf_counter()
+    def run_chunk(self, check: Callable[[], None] = lambda: None) -> None:
+        """Runs the next chunk. The tally has every run that ended, should it be interrupted. `check` is called when a
+        run has ended, and may raise."""
+        start, self._check = time.perf_counter(), check
         try:
             self._chunk(*self.chunks.popleft())
         finally:
@@ -171,6 +174,7 @@ class Drive:
         self.tally.cut_short += twin.is_over
         self.tally.subjects[twin.subject.name] += 1
         self.tally.rules.update(rules)
+        self._check()
 
     def _keep(self, failure: Failure) -> None:
         """Counts a failure; one that is new is made short and stored."""
@@ -194,6 +198,34 @@ def stored(failure: Failure, plan: Plan) -> Path:
     return path
 
 
+class Interrupts:
+    """Interrupts while a context is open. One whose KeyboardInterrupt is lost is raised again by `check`: what a
+    callback of the garbage collector raises is printed, and the program goes on."""
+
+    def __init__(self) -> None:
+        self._has_come = False
+        self._before: dict[int, Any] = {}
+
+    def __enter__(self) -> Interrupts:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            if signal.getsignal(number) is signal.default_int_handler:
+                self._before[number] = signal.signal(number, self._come)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _come(self, number: int, frame: object) -> None:
+        self._has_come = True
+        raise KeyboardInterrupt
+
+    def check(self) -> None:
+        """Raises: KeyboardInterrupt if one has come."""
+        if self._has_come:
+            raise KeyboardInterrupt
+
+
 def quietly(drives: Sequence[Drive], after: Callable[[], None] = lambda: None) -> None:
     """The chunks in this process, one of each drive in turn, without the warnings and logs of programs that are meant
     to go wrong. `after` is called when a chunk has ended."""
@@ -203,10 +235,11 @@ def quietly(drives: Sequence[Drive], after: Callable[[], None] = lambda: None) -
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            while left := [drive for drive in drives if drive.chunks]:
-                for drive in left:
-                    drive.run_chunk()
-                    after()
+            with Interrupts() as interrupts:
+                while left := [drive for drive in drives if drive.chunks]:
+                    for drive in left:
+                        drive.run_chunk(interrupts.check)
+                        after()
     finally:
         torch.set_num_threads(threads)
         logging.disable(logging.NOTSET)

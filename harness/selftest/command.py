@@ -131,7 +131,8 @@ def selftest(faults: Faults, ground: Ground, jobs: int, timeout_s: float, json_p
 
 def locate(console: Console, bugs: Sequence[mutants.Mutant], jobs: int, json_path: Path | None, resumes: bool) -> int:
     """`assay selftest --locate`; its exit status: 0 where every rung that was named is right."""
-    found = read_located(json_path) if resumes and json_path is not None else []
+    before = read_located(json_path) if resumes and json_path is not None else []
+    found = [each for each in before if each.is_final]
     done = {each.name for each in found}
     for each in locate_bank.locate_all([bug for bug in bugs if bug.name not in done], jobs):
         found.append(each)

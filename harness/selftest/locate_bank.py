@@ -86,6 +86,11 @@ class Located:
         return bool(self.row)
 
     @property
+    def is_final(self) -> bool:
+        """Whether another run would tell nothing else: all near rows have run, or one was located."""
+        return self.is_shown or self.why == NOT_SHOWN
+
+    @property
     def is_rung_right(self) -> bool:
         return self.rung in self.expected
 
@@ -123,19 +128,26 @@ def locate_all(mutants: Sequence[Mutant], jobs: int = 1) -> Iterator[Located]:
         pool.shutdown(wait=False, cancel_futures=True)
 
 
+class OutOfTime(Exception):
+    """Not all rows near to a mutant have run, and none that has shows it."""
+
+
 def _locate(mutant: Mutant) -> Located:
-    start, cpu_before_s = time.monotonic(), children_cpu_s()
-    if (row := killing_row(mutant)) is not None:
-        return located(mutant, row)
+    start, cpu_before_s, why = time.monotonic(), children_cpu_s(), NOT_SHOWN
+    try:
+        if (row := killing_row(mutant)) is not None:
+            return located(mutant, row)
+    except OutOfTime as error:
+        why = str(error)
     used = time.monotonic() - start, children_cpu_s() - cpu_before_s
-    return Located(mutant.name, mutant.file, "", "", expected_rungs(mutant), *used, why=NOT_SHOWN)
+    return Located(mutant.name, mutant.file, "", "", expected_rungs(mutant), *used, why=why)
 
 
 def killing_row(mutant: Mutant, bank: CompilerMutants | None = None) -> Row | None:
     """The first near case that the mutant fails, and that passes without it; a drawn program or the sample of a batch,
     where no case does.
 
-    Models come last, as they take the most time.
+    Models come last, as they take the most time. Raises: OutOfTime.
     """
     rows = [row for row in near_rows(mutant.near, mutant.backend) if row.what in ORDER]
     if not rows:
@@ -143,6 +155,8 @@ def killing_row(mutant: Mutant, bank: CompilerMutants | None = None) -> Row | No
     rows.sort(key=lambda row: (row.name.startswith(MODELS), ORDER.index(row.what)))
     with changed_tree(mutant) as tree:
         kill, ended = (bank or CompilerMutants()).killed(tree, rows, time.monotonic() + ROWS_S)
+    if kill is None and ended < len(rows):
+        raise OutOfTime(f"{ended} of {len(rows)} near rows ran in {ROWS_S:g} s, and none of them shows it")
     if kill is None:
         return None
     row = rows[ended - 1]

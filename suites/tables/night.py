@@ -48,6 +48,7 @@ def _counts(counts: Mapping[str, Any]) -> dict[str, str]:
         "pass named rightly": f"{counts['pass_right']} of {counts['passes']}",
         "made at most ten calls": f"{counts['small']} of {size}",
         "repro that fails in each of three processes": f"{counts['verified']} of {size}",
+        "shown by nothing near them, and not located": str(counts.get("not_shown", "not counted")),
         "within 120 s of the clock": f"{counts['in_time']} of {size}",
         "within 120 s of CPU": f"{counts['in_cpu_time']} of {size}",
         "the longest": f"{counts['longest_s']:.0f} s, {counts['longest_cpu_s']:.0f} s of CPU",

@@ -16,7 +16,7 @@ from assay.harness.discover import discover
 from assay.harness.locate.bisect import Bisection, state_difference
 from assay.harness.locate.forms_worker import ASSERTS, RAISES, outcome_of
 from assay.harness.locate.ladder import Climb, Found, NothingFails
-from assay.harness.locate.profile_worker import first_that_leaves
+from assay.harness.locate.profile_worker import bars, first_that_leaves
 from assay.harness.locate.repro import Failing, repro_of, text_of, verified
 from assay.harness.locate.repro_text import FRESH, Form, forms
 from assay.harness.locate.rungs import Rung, ladder_of, register_ladder
@@ -310,6 +310,12 @@ def test_profile_marks_the_node_that_leaves_eager(name: str) -> None:
     place = first_that_leaves(lines, 8.0, 2.0**-22)
     assert place is not None and "gelu" in lines[place]["node"]
     assert first_that_leaves(lines[:place], 8.0, 2.0**-22) is None
+
+
+def test_profile_draws_what_the_backend_adds() -> None:
+    errors = [(0.0, 0.0), (1e-8, 1e-8), (1e-8, 1e-2), (1e-2, 1e-8), (1e-8, None), (1e-8, 30.0)]
+    drawn = bars([{"eager": eager, "ours": ours} for eager, ours in errors])
+    assert drawn == ["", "░░░░", "░░░░" + 12 * "█", "░░░░", "░░░░" + 16 * "█", "░░░░" + 16 * "█"]
 
 
 def test_profile_shows_what_a_program_computes_before_it_raises() -> None:

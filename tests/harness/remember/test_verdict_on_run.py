@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -121,6 +122,26 @@ def test_an_excuse_that_nothing_needs_is_red(store: Store) -> None:
     ledger += (entry("a", "stride", "<2.0"),)
     verdict = judge_run(store, run, None, ledger)
     assert [each.case for each in verdict.stale] == ["a"] and not verdict.passes
+
+
+@pytest.mark.parametrize(
+    ("modes", "shapes", "is_stale"),
+    [
+        (("infer",), ("", ",dynamic"), False),
+        (("infer", "train"), ("",), False),
+        (("infer", "train"), ("", ",dynamic"), True),
+    ],
+)
+def test_an_excuse_is_not_stale_before_its_case_ran_in_every_mode(
+    store: Store, modes: tuple[str, ...], shapes: tuple[str, ...], is_stale: bool
+) -> None:
+    name = "semantics.pair_of_pairs"
+    entry = Known(name, "*", "*", "error", "a reason", "someone", datetime.date(2030, 1, 1), "")
+    ran_rows = [row(name, backend=f"mine{kind}") for kind in shapes]
+    rows = [dataclasses.replace(each, result=dataclasses.replace(each.result, mode=mode))
+            for each in ran_rows for mode in modes]  # fmt: skip
+    verdict = judge_run(store, ran(store, rows), None, (entry,))
+    assert bool(verdict.stale) == is_stale
 
 
 def test_formats_fail_for_what_is_new_alone(store: Store) -> None:

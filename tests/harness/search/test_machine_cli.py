@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
+import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -83,13 +88,31 @@ def test_machine_cli_reports_what_has_ended_when_it_is_cut(tmp_path: Path, jobs:
     assert f"{after['machine'][0]['runs']} runs on eager" in (tmp_path / "log").read_text()
 
 
+def test_machine_ends_at_an_interrupt_that_a_callback_swallows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Drive, "_ended", swallowing(Drive._ended))
+    result = invoke("--backend", "eager", "--runs", "100000", "--store", str(tmp_path), "--jobs", "1")
+    assert result.exit_code == INTERRUPTED and result.output.startswith("3 runs on eager")
+
+
+def swallowing(ended: Callable[..., None]) -> Callable[..., None]:
+    """Before the third run counts as ended, an interrupt comes whose exception is lost."""
+
+    def told(self: Drive, *given: Any) -> None:
+        if self.tally.runs == 2:
+            with contextlib.suppress(KeyboardInterrupt):
+                os.kill(os.getpid(), signal.SIGINT)
+        ended(self, *given)
+
+    return told
+
+
 def test_machine_cli_runs_chunks_of_its_backends_in_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[str] = []
     run_chunk = Drive.run_chunk
 
-    def noted(self: Drive) -> None:
+    def noted(self: Drive, check: Callable[[], None]) -> None:
         told.append(self.plan.backend)
-        run_chunk(self)
+        run_chunk(self, check)
 
     monkeypatch.setattr(Drive, "run_chunk", noted)
     backends = ("--backend", "eager", "--backend", "tests.wrong_backends:right")

@@ -11,13 +11,14 @@ import pytest
 from assay.harness.discover import discover
 from assay.harness.locate.rungs import ladder_of
 from assay.harness.processes.child import Child
-from assay.harness.selftest import compiler_bank
+from assay.harness.selftest import compiler_bank, locate_bank
 from assay.harness.selftest.command import told_of
 from assay.harness.selftest.compiler_bank import CompilerMutants, Failed
 from assay.harness.selftest.locate_bank import (
     LIMIT_S,
     NOT_SHOWN,
     Located,
+    OutOfTime,
     as_data,
     children_cpu_s,
     expected_rungs,
@@ -108,6 +109,14 @@ def test_locate_takes_the_sample_where_no_case_fails(
     if found:
         (case,) = discover((found.origin,))
         assert found.what == CASE and case.name == found.name and found.mode in case.modes
+
+
+def test_locate_says_that_not_all_near_rows_ran(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(locate_bank, "ROWS_S", 0.0)
+    with pytest.raises(OutOfTime, match=r"0 of \d+ near rows ran in 0 s"):
+        killing_row(MUTANTS["variance_by_count"], CompilerMutants())
+    told = Located("y", "compiler/runtime/call.py", "", "", ("captured",), 1.0, 1.0, why="0 of 8 near rows ran")
+    assert not told.is_final and dataclasses.replace(told, why=NOT_SHOWN).is_final
 
 
 def test_locate_counts_apart_what_nothing_shows() -> None:
