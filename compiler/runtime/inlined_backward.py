@@ -35,7 +35,7 @@ def inlined_backward(part_of: Callable[[frozenset[int]], tuple[Part, fx.GraphMod
     """
     inlined = _Inlined()
 
-    @torch._dynamo.assume_constant_result  # type: ignore[untyped-decorator]
+    @torch._dynamo.assume_constant_result
     def is_made(given: tuple[bool, ...]) -> bool:
         part, graph = part_of(frozenset(place for place, is_given in enumerate(given) if is_given))
         inlined.graph = fx.GraphModule(graph, graph.graph)  # its text is there, and not written when it is first called
