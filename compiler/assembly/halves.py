@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
+from torch import fx
 from torch.utils._python_dispatch import _disable_current_modes
 
 from assay.compiler.assembly.compilers import Compilers
@@ -39,7 +40,8 @@ from assay.compiler.passes import DRAWN, FUNCTIONAL, MERGED
 from assay.compiler.passes.runner import check, optimize, written
 from assay.compiler.runtime.call import check_versions
 from assay.compiler.runtime.higher_order import HigherOrder, Order, Roots
-from assay.compiler.runtime.partial_backward import PartialBackward
+from assay.compiler.runtime.inlined_backward import inlined_backward
+from assay.compiler.runtime.partial_backward import Part, PartialBackward
 from assay.compiler.runtime.saved_values import Sizes
 from assay.compiler.toolchain.serialized_call import Linked
 
@@ -50,12 +52,13 @@ Divide: TypeAlias = Callable[[Captured, Compilers, Journal], Split]
 @dataclass(frozen=True, slots=True)
 class Halves:
     """A call that records gradients: its forward and backward, the backwards without some of the tangents, the
-    gradients of its gradients, the backward as it was recorded, its text."""
+    gradients of its gradients, the backward as it was recorded, for Dynamo to inline too, its text."""
 
     split: Split
     partial: PartialBackward
     higher: HigherOrder
     recorded: GraphCall
+    inlined: Callable[..., object]
     linked: Linked
 
 
@@ -85,7 +88,8 @@ def halve(captured: Captured, call: Call, compilers: Compilers, journal: Journal
     higher.unpack = unpack
     needs = replace(ambient_needs(call, split.forward.signature), hooks_off=hooks is not None)
     linked = link_differentiable(split, partial, higher, call, needs)
-    return Halves(split, partial, higher, recorded, linked)
+    again = inlined(call, compilers, journal, divide, hooks)
+    return Halves(split, partial, higher, recorded, again, linked)
 
 
 def graphs_of(halves: Halves, compilers: Compilers) -> dict[str, object]:
@@ -101,6 +105,7 @@ def graphs_of(halves: Halves, compilers: Compilers) -> dict[str, object]:
         "partial_backward": halves.partial,
         "higher_order": halves.higher,
         "recorded_backward": halves.recorded,
+        "inlined_backward": halves.inlined,
     }
 
 
@@ -109,6 +114,26 @@ def recorded_backward(
 ) -> Callable[..., Sequence[object]]:
     """The backward operator by operator, for tangents that no kernel takes, as those of a batch are, and for whoever
     records a whole backward. It is recorded when it is first asked for."""
+    return lazily(_recording(call, compilers, journal, divide, hooks))
+
+
+def inlined(
+    call: Call, compilers: Compilers, journal: Journal, divide: Divide, hooks: GraphHooks | None = None
+) -> Callable[..., object]:
+    """The backward operator by operator, for Dynamo to inline. It is recorded when Dynamo comes to it."""
+    make = _recording(call, compilers, journal, divide, hooks)
+
+    def part_of(given: frozenset[int]) -> tuple[Part, fx.GraphModule]:
+        part = make().make(given)
+        assert isinstance(part.graph, ByOperators)
+        return part, part.graph.module
+
+    return inlined_backward(part_of)
+
+
+def _recording(
+    call: Call, compilers: Compilers, journal: Journal, divide: Divide, hooks: GraphHooks | None
+) -> Callable[[], PartialBackward]:
     ambient = Ambient.now()
 
     def make() -> PartialBackward:
@@ -125,7 +150,7 @@ def recorded_backward(
 
         return partial_backward(split.forward, split.backward, build)
 
-    return lazily(make)
+    return make
 
 
 def higher_order(
@@ -163,10 +188,20 @@ def higher_order(
     return HigherOrder(make, roots, results, check_versions)
 
 
+@dataclass(frozen=True, slots=True)
+class ByOperators:
+    """A functional graph, run operator by operator."""
+
+    module: fx.GraphModule
+
+    def __call__(self, args: list[object]) -> Sequence[object]:
+        returned: Sequence[object] = self.module(*args)
+        return returned
+
+
 def by_operators(program: Program) -> GraphCall:
     """A functional graph, run operator by operator."""
-    module = program.module
-    return lambda args: module(*args)
+    return ByOperators(program.module)
 
 
 def lazily(make: Callable[[], Callable[..., Sequence[object]]]) -> Callable[..., Sequence[object]]:

@@ -65,6 +65,8 @@ from assay.compiler.ir.typed_nodes import node_argument
 from assay.compiler.torch_compat import Decompositions
 
 aten = torch.ops.aten
+SEED: dict[str, Any] = {"pin_memory": False, "memory_format": torch.preserve_format}
+"""How torch calls for the gradient of the loss, a one that lies as the loss does."""
 
 
 @dataclass
@@ -522,7 +524,7 @@ def _seeded(program: Program, loss: UserOutput) -> Program:
     value = dict(zip(program.signature.outputs, program.returned, strict=True))[loss]
     reader = next(node for node in graph.nodes if tangent in node.all_input_nodes)
     with graph.inserting_before(reader):
-        seed = graph.create_node("call_function", aten.ones_like.default, (value,), {}, "ones_like")
+        seed = graph.create_node("call_function", aten.ones_like.default, (value,), SEED, "ones_like")
     seed.meta["val"] = tangent.meta["val"]
     tangent.replace_all_uses_with(seed)
     graph.erase_node(tangent)

@@ -102,15 +102,14 @@ def apply_of(function: type[torch.autograd.Function]) -> Callable[..., Any]:
 
 
 def untraced(function: Function) -> Function:
-    """The function itself. From now on Dynamo traces neither it nor what it calls.
+    """The function itself. From now on Dynamo traces neither it nor what it calls, wherever autograd runs it.
 
     Autograd runs a backward wherever a program is, also while Dynamo is tracing it. torch's compiled autograd has
-    Dynamo inline it.
+    Dynamo inline it all the same.
 
     Cost: nothing where no trace is on.
     """
     eval_frame.set_code_exec_strategy(function.__code__, SKIP)
-    function._torchdynamo_disable = True  # type: ignore[attr-defined]
     return function
 
 

@@ -17,7 +17,7 @@ from torch import fx
 
 from assay.compiler import journal as journals
 from assay.compiler.assembly.compilers import Compilers
-from assay.compiler.assembly.halves import Halves, halve, higher_order, lazily, recorded_backward
+from assay.compiler.assembly.halves import Halves, halve, higher_order, inlined, lazily, recorded_backward
 from assay.compiler.assembly.linking import load_call, specialized
 from assay.compiler.capture.ambient import Ambient
 from assay.compiler.capture.functionalize import capture
@@ -174,6 +174,7 @@ def _graphs(
         "partial_backward": partial,
         "higher_order": higher,
         "recorded_backward": recorded,
+        "inlined_backward": inlined(call, compilers, journal, divide),
     }
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import torch
+from torch.compiler import is_dynamo_compiling
 
 from assay.compiler.codegen.call.gradients.forward_half import (
     is_freed,
@@ -51,6 +52,7 @@ def emit_backward_half(source: Source, forward: Program, backward: Program, need
     again = f"higher_order(lambda: Graph.backward({plain}), {given})"
     asked = f"{'ticket is not None or ' * roots.is_anchored}{source.bind('is_grad_enabled', is_grad_enabled)}()"
     casting, plainly = source.bind("in_autocast", in_autocast), source.bind("without_autocast", without_autocast)
+    source.line(2, f"if {source.bind('is_inlined', is_dynamo_compiling)}(): return inlined_backward({tangents})")
     source.line(2, f"if {casting}(): return {plainly}(Graph.backward, {', '.join(['ctx', *arguments])})")
     source.line(2, f"if {asked}: return {again}")
     emit_notes(source, forward, backward)

@@ -7,14 +7,15 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, fx
+from torch import Tensor, fx, nn
 from torch._dynamo.backends.common import aot_autograd
 from torch._dynamo.testing import normalize_gm
+from torch._functorch.aot_autograd import aot_export_module as their_export
 from torch._functorch.partitioners import default_partition as their_partition
 from torch.testing._internal.two_tensor import TwoTensor
 
 from assay.compiler.entry.aot import aot_module_simplified, default_partition
-from assay.compiler.entry.export import aot_export_joint_simple
+from assay.compiler.entry.export import aot_export_joint_simple, aot_export_module
 
 
 def _branch(x: Tensor) -> Any:
@@ -112,3 +113,21 @@ def test_a_joint_export_is_printed_as_torchs() -> None:
     joint = aot_export_joint_simple(lambda x: (x.sin(),), (_leaf(3),), trace_joint=True)
     plain = aot_export_joint_simple(lambda x: (x.sin(),), (_numbers(3),), trace_joint=False)
     assert [type(graph).__name__ for graph in (joint, plain)] == ["inner_f", "<lambda>"]
+
+
+class Loss(nn.Module):
+    """A loss of one parameter."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(3))
+
+    def forward(self, x: Tensor) -> tuple[Tensor]:
+        return ((x * self.scale).sin().sum(),)
+
+
+def test_an_exported_joint_graph_is_torchs() -> None:
+    codes = [export(Loss(), (_numbers(3),), trace_joint=True, output_loss_index=0)[0].code
+             for export in (aot_export_module, their_export)]  # fmt: skip
+    assert codes[0] == codes[1]
+    assert "ones_like" in codes[0]
