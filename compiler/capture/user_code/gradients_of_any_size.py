@@ -11,7 +11,7 @@ Source: the formulas follow torch/csrc/autograd/FunctionsManual.cpp, torch 2.13.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -39,7 +39,7 @@ class Product(torch.autograd.Function):
 
 
 def product(x: Tensor, w: Tensor) -> Tensor:
-    return Product.apply(x, w)  # type: ignore[no-any-return]
+    return Product.apply(x, w)
 
 
 class RunningSum(torch.autograd.Function):
@@ -81,7 +81,7 @@ def from_each_on(grad: Tensor, dim: int) -> Tensor:
 
 
 def _log_from_each_on(value: Tensor, dim: int) -> Tensor:
-    return RunningLogSum.apply(value.flip(dim), dim).flip(dim)  # type: ignore[no-any-return]
+    return RunningLogSum.apply(value.flip(dim), dim).flip(dim)
 
 
 RUNNING: dict[Callable[..., Any], Callable[..., Tensor]] = {
@@ -92,7 +92,7 @@ RUNNING: dict[Callable[..., Any], Callable[..., Tensor]] = {
 }
 
 
-def of_any_size(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor | None:
+def of_any_size(func: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Tensor | None:
     """What such a call gives, recorded so that its gradient is; None where torch's own formula can be recorded."""
     if func in PRODUCTS and not kwargs and all(map(_is_matrix, args)):
         is_asked = any(free_unbacked_symbols(each.stride()) for each in args)
