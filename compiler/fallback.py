@@ -41,9 +41,11 @@ class GivenBack:
         self._count(reason, nodes)
 
 
-def nodes_of(graph: fx.GraphModule) -> int:
-    """The calls of a graph and of the graphs inside it, apart from those that take an item out of a tuple."""
-    modules = (module for module in graph.modules() if isinstance(module, fx.GraphModule))
+def nodes_of(*graphs: fx.GraphModule) -> int:
+    """The calls of graphs and of the graphs inside them, each once, apart from those that take an item out of a
+    tuple."""
+    inside = {module for graph in graphs for module in graph.modules()}
+    modules = (module for module in inside if isinstance(module, fx.GraphModule))
     nodes = (node for module in modules for node in module.graph.nodes)
     return sum(node.op.startswith("call_") and node.target is not operator.getitem for node in nodes)
 

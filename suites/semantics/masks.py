@@ -114,3 +114,35 @@ def spread_of_chosen_elements_along_their_dimension() -> Made:
         return v.var(0), v.std(0, keepdim=True)
 
     return f, (leaf(6), numbers(6)), {}
+
+
+@program(masks, scenario=_chosen_by(5, 2, 1, 0))
+def running_sums_of_chosen_elements() -> Made:
+    def f(x: Tensor, y: Tensor) -> tuple[Tensor, ...]:
+        v = x[y > 0]
+        return v.cumsum(0).sin(), v.logcumsumexp(0), torch.cumsum(v, dim=0, dtype=torch.float64)
+
+    return f, (leaf(6), numbers(6)), {}
+
+
+@program(masks, scenario=_with_sizes_of_the_data)
+def products_of_chosen_rows_with_themselves() -> Made:
+    """Whether a matrix of so many rows overlaps itself when it is transposed, its strides tell."""
+
+    def f(x: Tensor, y: Tensor) -> tuple[Tensor, ...]:
+        v = x[y[:, 0] > 0]
+        scores = (v @ v.t()).softmax(1)
+        return scores @ v, torch.einsum("ij,kj->ik", v, v).sum(), v.t().contiguous() * 2, v.repeat(2, 1)
+
+    return f, (leaf(6, 4), numbers(6, 1)), {}
+
+
+@program(masks, scenario=_with_sizes_of_the_data)
+def chosen_rows_flipped_and_normalised() -> Made:
+    """The number of rows is in the index of what a reduction reads."""
+
+    def f(x: Tensor, y: Tensor) -> tuple[Tensor, ...]:
+        v = x[y[:, 0] > 0]
+        return v.flip(0).softmax(0), v.t().contiguous().softmax(0)
+
+    return f, (leaf(6, 4), numbers(6, 1)), {}

@@ -14,6 +14,7 @@ lstm on a CPU, with gradients                   ->     without oneDNN
 pow(n, x) of a number n that varies             ->     with a tensor of that number: torch has no logarithm of it
 pow(x, n) of an integer n that varies           ->     with a tensor of that integer: torch cannot compare it with 0
 var(x), std(x) of as many as only data tells    ->     along all dimensions: torch would ask how many there are
+cumsum, matmul of as many as only data tells    ->     with gradients that ask nothing (`gradients_of_any_size.py`)
 tensor(n) of a number n that varies             ->     full((), n): torch would read the number
 msort(x, out=y)                                 ->     sort(x, 0, out=(y, indices)), whose indices have their size
 _scaled_mm(x, y, out=z)                         ->     with the dtype of z, in which the kernel multiplies
@@ -42,6 +43,7 @@ from torch.utils import _pytree as pytree
 
 from assay.compiler.capture.decompositions.batch_norm import without_cudnn
 from assay.compiler.capture.user_code.far_numbers import with_far_numbers
+from assay.compiler.capture.user_code.gradients_of_any_size import of_any_size
 from assay.compiler.capture.user_code.whole_slices import indexed
 from assay.compiler.errors import Unsupported
 from assay.compiler.ir.tensors.layout.strides import SYMBOLIC, is_known, rows_of
@@ -92,6 +94,8 @@ class UserCalls(TorchFunctionMode):
             return func(_first(args, kwargs), exponent)
         if func in SPREADS and (along := _along_all_dimensions(*args, **kwargs or {})) is not None:
             return func(_first(args, kwargs), **along)
+        if (found := of_any_size(func, args, kwargs)) is not None:
+            return found
         if func is torch.tensor and args and isinstance(args[0], torch.SymFloat):
             return torch.full((), *args, **kwargs or {})
         if func in NORMS and len(args) > CUDNN and args[0].is_cuda:

@@ -217,7 +217,7 @@ class _Normalizer:
         return self.made[expr, None]
 
     def _expanded(self, expr: Reduce) -> Expr:
-        loops = tuple(Loop(f"u{next(self.fresh)}", loop.extent) for loop in expr.loops)
+        loops = tuple(Loop(f"over{next(self.fresh)}", loop.extent) for loop in expr.loops)
         environment = {old.var: Symbol(new.var) for old, new in zip(expr.loops, loops, strict=True)}
         body = self._expand(Renamer(self.variables, environment, _extents(loops))(expr.body))
         if expr.op in ("argmax", "argmin"):

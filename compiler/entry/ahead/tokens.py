@@ -27,7 +27,7 @@ from assay.compiler.capture.inputs import fake_mode_of
 from assay.compiler.errors import ExportError
 from assay.compiler.ir.graph.held_functions import is_any_inside
 from assay.compiler.ir.graph.materialize import set_returned
-from assay.compiler.ir.graph.roles import GraphCall, Program, Token
+from assay.compiler.ir.graph.roles import GraphCall, InputRole, OutputRole, Program, Token
 from assay.compiler.ir.graph.trace import IN_BACKWARD, module_of
 from assay.compiler.ir.typed_nodes import int_argument, node_argument
 from assay.compiler.torch_compat import effect_of
@@ -86,7 +86,8 @@ def _threaded(program: Program, names: TokenNames, token_of: Callable[[fx.Node],
     graph, signature = threading.graph, program.signature
     last = list[Any](threading.last.values())
     returned = _joined(tokens, last, next(iter(reversed(graph.nodes))).args[0])
-    inputs, outputs = (_joined(tokens, tokens, roles) for roles in (signature.inputs, signature.outputs))
+    inputs: tuple[InputRole, ...] = _joined(tokens, tokens, signature.inputs)
+    outputs: tuple[OutputRole, ...] = _joined(tokens, tokens, signature.outputs)
     made = Program(module_of(program.module, graph), replace(signature, inputs=inputs, outputs=outputs))
     set_returned(made.module, returned)
     return made
@@ -110,7 +111,8 @@ class _Threading:
     def take(self, program: Program, tokens: Sequence[Token]) -> None:
         """Adds the inputs, the tokens in their place among them."""
         mode = fake_mode_of(node.meta.get("val") for node in program.module.graph.nodes)
-        for role in _joined(tokens, tokens, program.placeholders):
+        inputs: tuple[Token | fx.Node, ...] = _joined(tokens, tokens, program.placeholders)
+        for role in inputs:
             if isinstance(role, fx.Node):
                 self._copy([role])
                 continue

@@ -24,6 +24,7 @@ from assay.compiler.entry.straight_call import MISS, STRAIGHT_CALLS, StraightCal
 from assay.compiler.fallback import GivenBack, nodes_of
 from assay.compiler.ir.tensors.changing_sizes import Examples, Kind, Moving, alone
 from assay.compiler.ir.tensors.layout.overlap import is_leaf
+from assay.compiler.runtime.call import in_transform
 
 MOST_VARIANTS = 8
 """For how many kinds of arguments one piece is compiled; for others it runs in eager."""
@@ -111,6 +112,11 @@ class Variant:
         return self.kind.is_alike(kind) and self.holds(given.tensors, given.integers)
 
 
+def _in_level() -> str:
+    """Why nothing is recorded where a level of `torch.func` is entered, as around a branch; "" outside of one."""
+    return "a piece of its graph is called in a level of torch.func" if in_transform() else ""
+
+
 @dataclass(slots=True)
 class Piece:
     """A part of a graph, compiled anew for arguments of another kind. `eager` runs it for more than `most` kinds.
@@ -167,7 +173,7 @@ class Piece:
         if len(self.variants) >= self.most:
             return Variant(fixed, kind, None)
         refusal = _why_not_known(given.tensors)
-        if reason := why_not_read(given.tensors) or (refusal if self._asks_history() else ""):
+        if reason := _in_level() or why_not_read(given.tensors) or (refusal if self._asks_history() else ""):
             return Variant(fixed, kind, None, None, reason)
         alike = [variant.kind for variant in self.variants if variant.fixed == fixed]
         moving = _or(self._symbolic(kind), Moving.between(kind, alike))

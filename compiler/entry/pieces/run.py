@@ -103,7 +103,7 @@ def _run_in_eager(gm: fx.GraphModule) -> int:
     """How many nodes of a part of eager's are none of a loop's or branch's, whose bodies are compiled."""
     loops = controlled_nodes(gm)
     bodies = {held(gm, read) for node in loops for read in node.all_input_nodes if is_submodule(gm, read)}
-    compiled = sum(nodes_of(body) for body in bodies if isinstance(body, fx.GraphModule))
+    compiled = nodes_of(*(body for body in bodies if isinstance(body, fx.GraphModule)))
     return nodes_of(gm) - sum(is_switch(node) for node in gm.graph.nodes) - len(loops) - compiled
 
 

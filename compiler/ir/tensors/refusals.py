@@ -33,8 +33,11 @@ from assay.compiler.ir.tensors.layout.strides import hint, is_known
 
 DEVICES = ("cpu",)
 """A GPU's kernels are not asked: an index out of range would end the process, and a draw would move its generator."""
-OF_VALUES = (torch.ops.aten.repeat_interleave, torch.ops.aten.segment_reduce, torch.ops.aten._segment_reduce_backward)
-"""Operators that take counts, whose sum is a size."""
+OF_VALUES = (
+    *(torch.ops.aten.repeat_interleave, torch.ops.aten.segment_reduce, torch.ops.aten._segment_reduce_backward),
+    torch.ops.aten._padded_dense_to_jagged_forward,
+)
+"""Operators that take counts, whose sum is a size, or such sums themselves."""
 INTERNAL = ("native_", "_native", "mkldnn_", "cudnn_", "miopen_", "lu_unpack")
 """Operators whose kernels trust their caller that sizes and indices agree: with others they leave their memory."""
 LIBRARIES = ("mkldnn_", "cudnn_", "miopen_")

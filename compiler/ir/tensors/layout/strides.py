@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 
 import sympy
 import torch
+from torch.utils._sympy.functions import Max
 
 from assay.compiler.errors import Unsupported
 
@@ -142,7 +143,13 @@ def _step_over(steps: Sequence[tuple[Number, Number]]) -> bool:
 
 
 def _expression(size: Number) -> object:
-    return size.node.expr if isinstance(size, torch.SymInt) else size
+    """A size as text would have it, `max(1, n)` as `n`: these differ where there are no elements."""
+    return size.node.expr.replace(Max, _of_elements) if isinstance(size, torch.SymInt) else size
+
+
+def _of_elements(*given: sympy.Expr) -> sympy.Expr:
+    rest = [each for each in given if each != 1]
+    return rest[0] if len(rest) == 1 else Max(*given)
 
 
 def order(value: torch.Tensor) -> list[int]:

@@ -108,7 +108,26 @@ def test_a_branch_that_a_transform_runs_leaves_no_level_of_it() -> None:
 
     torch._dynamo.reset()
     compiled = torch.compile(f, backend="assay")
-    for _ in range(2):
+    for train in (False, False, True, True):
         x, w = torch.randn(6, 4), torch.randn(4, 4)
-        torch.testing.assert_close(compiled(x, w), f(x, w))
+        for mine, other in zip(_observed(compiled, x, w, train), _observed(f, x, w, train), strict=True):
+            assert (mine is None) == (other is None)
+            if mine is not None and other is not None:
+                torch.testing.assert_close(mine, other)
     assert torch._C._functorch.get_dynamic_layer_stack_depth() == 0
+
+
+def test_branches_that_call_one_region_are_no_cut() -> None:
+    region = torch.compiler.nested_compile_region(lambda x, w: (x @ w).sin())
+
+    def f(x: Tensor, w: Tensor) -> Any:
+        return torch.cond(x.sum() > 0, lambda a, b: region(a, b) + 1, lambda a, b: region(a * 2, b), (x, w))
+
+    torch._dynamo.reset()
+    journal.reset()
+    compiled = torch.compile(f, backend="assay")
+    for sign in (1, -1):
+        x, w = sign * torch.rand(4, 4), torch.randn(4, 4)
+        torch.testing.assert_close(compiled(x, w), f(x, w))
+    counted = journal.totals()
+    assert not counted["cuts"] and not counted["eager"]
