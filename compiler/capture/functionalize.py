@@ -475,8 +475,8 @@ def _check_views_before_growth(results: Sequence[Result], effects: Sequence[Effe
 
 def _check_shared_views(call: Call, results: tuple[Result, ...]) -> None:
     """Raises: Unsupported for a view of inputs that overlap and require grad, taken where gradients are off. Autograd
-    may refuse to look at such a view once another of them has been written, and nothing here knows of that. In inference
-    mode it knows none.
+    may refuse to look at such a view once another of them has been written, and nothing here knows of that. In
+    inference mode it knows none.
     """
     if torch.is_inference_mode_enabled():
         return
@@ -496,7 +496,9 @@ def _inference(aliases: Aliases, results: Sequence[object], made: Sequence[Resul
         if not isinstance(value, torch.Tensor) or value.is_inference() == is_on:
             continue
         if role in aliases.differentiable or is_wrapper(value):
-            raise Unsupported("the program returns tensors that it made in inference mode beside others")
+            raise Unsupported(
+                "the program makes a wrapper, or what requires grad, outside of the call's inference mode"
+            )
         yield Inference(role, not is_on)
     for index, (result, value) in enumerate(zip(made, results, strict=True)):
         if is_on and isinstance(result, View) and isinstance(value, torch.Tensor) and not is_wrapper(value):
