@@ -500,9 +500,9 @@ def _inference(aliases: Aliases, results: Sequence[object], made: Sequence[Resul
                 "the program makes a wrapper, or what requires grad, outside of the call's inference mode"
             )
         yield Inference(role, not is_on)
-    for index, (result, value) in enumerate(zip(made, results, strict=True)):
-        if is_on and isinstance(result, View) and isinstance(value, torch.Tensor) and not is_wrapper(value):
-            if value._base is not None and not value.is_inference():
+    for index, result in enumerate(results):
+        if is_on and isinstance(made[index], View) and isinstance(result, torch.Tensor) and not is_wrapper(result):
+            if result._base is not None and not result.is_inference():
                 yield Inference(UserOutput(index), False)
 
 

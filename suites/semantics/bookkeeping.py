@@ -537,7 +537,7 @@ def gradients_of_a_function_under_inference_mode() -> Made:
     """What torch.func makes is no inference tensor, and a view of it is one to autograd."""
 
     def f(x: Tensor, w: Tensor) -> tuple[Tensor, ...]:
-        y, pull = torch.func.vjp(torch.tanh, x)
+        y, pull = torch.func.vjp(torch.tanh, x)[:2]
         slopes = torch.func.vmap(torch.func.grad(lambda row: (row * w).sum()))(x)
         return y, *pull(y), slopes, x * w
 
