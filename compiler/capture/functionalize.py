@@ -422,7 +422,10 @@ def _version_growth(trace: Trace, one: Bound) -> int:
         growth = writes
     elif one.is_shared:  # all that share memory have one version
         growth = min(growth, writes)
-    return growth - len(trace.restrides_of(one.argument))
+    restrides = len(trace.restrides_of(one.argument))
+    if torch.is_inference_mode_enabled():  # where autograd does not count those of a composite operator
+        growth = max(growth, restrides)
+    return growth - restrides
 
 
 def _owners(
