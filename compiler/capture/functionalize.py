@@ -51,6 +51,7 @@ from assay.compiler.ir.graph.roles import (
     Mutation,
     OutputRole,
     Result,
+    Same,
     Shared,
     Signature,
     UserOutput,
@@ -504,7 +505,8 @@ def _inference(aliases: Aliases, results: Sequence[object], made: Sequence[Resul
             )
         yield Inference(role, not is_on)
     for index, result in enumerate(results):
-        if is_on and isinstance(made[index], View) and isinstance(result, torch.Tensor) and not is_wrapper(result):
+        is_of_output = isinstance(view := made[index], View) and isinstance(view.of, UserOutput | Base | Same)
+        if is_on and is_of_output and isinstance(result, torch.Tensor) and not is_wrapper(result):
             if result._base is not None and not result.is_inference():
                 yield Inference(UserOutput(index), False)
 
