@@ -554,6 +554,17 @@ def views_of_an_intermediate_under_inference_mode() -> Made:
     return f, (numbers(3, 4), leaf(4)), {}
 
 
+@program(modes_changed, scenario=_in_inference_mode)
+def strides_changed_under_inference_mode() -> Made:
+    """By a composite operator, beside results that are copies and so inference tensors."""
+
+    def f(x: Tensor, w: Tensor) -> tuple[Tensor, ...]:
+        x.swapdims_(0, 1)
+        return x.reshape(-1), x.contiguous(), x.to(torch.float64), x[1:], x.t() * w
+
+    return f, (numbers(3, 4), leaf(4)), {}
+
+
 def _inference_tensors(f: Callable[..., Any], *args: Tensor) -> Any:
     with torch.inference_mode():
         made = [arg.clone() for arg in args]
