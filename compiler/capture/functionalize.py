@@ -51,6 +51,7 @@ from assay.compiler.ir.graph.roles import (
     Mutation,
     OutputRole,
     Result,
+    Same,
     Shared,
     Signature,
     UserOutput,
@@ -422,7 +423,10 @@ def _version_growth(trace: Trace, one: Bound) -> int:
         growth = writes
     elif one.is_shared:  # all that share memory have one version
         growth = min(growth, writes)
-    return growth - len(trace.restrides_of(one.argument))
+    restrides = len(trace.restrides_of(one.argument))
+    if torch.is_inference_mode_enabled():  # where autograd does not count those of a composite operator
+        growth = max(growth, restrides)
+    return growth - restrides
 
 
 def _owners(
@@ -475,8 +479,8 @@ def _check_views_before_growth(results: Sequence[Result], effects: Sequence[Effe
 
 def _check_shared_views(call: Call, results: tuple[Result, ...]) -> None:
     """Raises: Unsupported for a view of inputs that overlap and require grad, taken where gradients are off. Autograd
-    may refuse to look at such a view once another of them has been written, and nothing here knows of that. In inference
-    mode it knows none.
+    may refuse to look at such a view once another of them has been written, and nothing here knows of that. In
+    inference mode it knows none.
     """
     if torch.is_inference_mode_enabled():
         return
@@ -496,11 +500,14 @@ def _inference(aliases: Aliases, results: Sequence[object], made: Sequence[Resul
         if not isinstance(value, torch.Tensor) or value.is_inference() == is_on:
             continue
         if role in aliases.differentiable or is_wrapper(value):
-            raise Unsupported("the program returns tensors that it made in inference mode beside others")
+            raise Unsupported(
+                "the program makes a wrapper, or what requires grad, outside of the call's inference mode"
+            )
         yield Inference(role, not is_on)
-    for index, (result, value) in enumerate(zip(made, results, strict=True)):
-        if is_on and isinstance(result, View) and isinstance(value, torch.Tensor) and not is_wrapper(value):
-            if value._base is not None and not value.is_inference():
+    for index, result in enumerate(results):
+        is_of_output = isinstance(view := made[index], View) and isinstance(view.of, UserOutput | Base | Same)
+        if is_on and is_of_output and isinstance(result, torch.Tensor) and not is_wrapper(result):
+            if result._base is not None and not result.is_inference():
                 yield Inference(UserOutput(index), False)
 
 

@@ -537,7 +537,7 @@ def gradients_of_a_function_under_inference_mode() -> Made:
     """What torch.func makes is no inference tensor, and a view of it is one to autograd."""
 
     def f(x: Tensor, w: Tensor) -> tuple[Tensor, ...]:
-        y, pull = torch.func.vjp(torch.tanh, x)
+        y, pull = torch.func.vjp(torch.tanh, x)[:2]
         slopes = torch.func.vmap(torch.func.grad(lambda row: (row * w).sum()))(x)
         return y, *pull(y), slopes, x * w
 
@@ -550,6 +550,17 @@ def views_of_an_intermediate_under_inference_mode() -> Made:
         y, z = x * w, x + w
         z[0].mul_(2)
         return y.view(-1), y.t(), z, z[1:]
+
+    return f, (numbers(3, 4), leaf(4)), {}
+
+
+@program(modes_changed, scenario=_in_inference_mode)
+def strides_changed_under_inference_mode() -> Made:
+    """By a composite operator, beside results that are copies and so inference tensors."""
+
+    def f(x: Tensor, w: Tensor) -> tuple[Tensor, ...]:
+        x.swapdims_(0, 1)
+        return x.reshape(-1), x.contiguous(), x.to(torch.float64), x[1:], x.t() * w
 
     return f, (numbers(3, 4), leaf(4)), {}
 

@@ -107,20 +107,33 @@ def _is_functional(value: object) -> bool:
 
 
 @contextmanager
-def _mode_of(values: Sequence[object]) -> Iterator[None]:
-    """Outside of inference mode where ordinary tensors are viewed or written: both leave ordinary tensors there too."""
+def _mode_of(func: torch._ops.OpOverload, values: Sequence[object]) -> Iterator[None]:
+    """Outside of inference mode where ordinary tensors are viewed or written: both leave ordinary tensors there too.
+
+    A composite operator comes back as its parts, and autograd would refuse to resize what requires grad.
+    """
+    if not torch.is_inference_mode_enabled() or func in RESIZES:
+        yield
+        return
     are_ordinary = any(isinstance(value, torch.Tensor) and not value.is_inference() for value in values)
-    if not are_ordinary or not torch.is_inference_mode_enabled():
+    if not are_ordinary or torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), "CompositeImplicitAutograd"):
         yield
         return
     with torch.inference_mode(False), torch.no_grad():
         yield
 
 
-def _note_base(value: torch.Tensor, views: object) -> None:
+RESIZES = (torch.ops.aten.resize_.default, torch.ops.aten.resize_as_.default)
+
+
+def _returns_nothing_new(func: torch._ops.OpOverload) -> bool:
+    return all(result.alias_info is not None for result in func._schema.returns)
+
+
+def _note_base(func: torch._ops.OpOverload, value: torch.Tensor, views: object) -> None:
     """Notes of what the views are views, which autograd does not know in inference mode. Torch notes it itself, but not
-    of ordinary tensors, and only as long as somebody holds the storage."""
-    if _is_functional(value):
+    of ordinary tensors, and only as long as somebody holds the storage. An alias is a view of nothing."""
+    if _is_functional(value) and func is not torch.ops.aten.detach.default:
         base = getattr(value, "_inference_mode_base", None)
         for view in filter(_is_functional, pytree.tree_leaves(views)):
             view._inference_mode_base = value if base is None else base
@@ -252,10 +265,10 @@ class Watching(FunctionalTensorMode):
         if has_registered_effect(func):
             return self.recorded_as_it_is(call)
         if not func._schema.is_mutable:
-            with _mode_of(args[:1] if func.is_view else ()):
+            with _mode_of(func, args[:1] if func.is_view else ()):
                 result = super().__torch_dispatch__(func, types, args, kwargs)
             if func.is_view and torch.is_inference_mode_enabled():
-                _note_base(args[0], result)
+                _note_base(func, args[0], result)
             if is_beyond:
                 mark_beyond(result, self.tracer)
             if not any(map(_is_functional, pytree.arg_tree_leaves(*args, **call[2]))):
@@ -270,7 +283,8 @@ class Watching(FunctionalTensorMode):
             return result if func.is_view else as_run(func, args, call[2], result, self.tracer, self)
         seen = mutating_operators.seen_before(*call, self.inputs, self.tracer.graph)
         shape = args[0].shape if func is torch.ops.aten.resize_.default else None
-        with _mode_of(written_by(*call) if torch.is_inference_mode_enabled() else ()):
+        is_inference = torch.is_inference_mode_enabled() and _returns_nothing_new(func)
+        with _mode_of(func, written_by(*call) if is_inference else ()):
             result = super().__torch_dispatch__(func, types, args, kwargs)
         if shape is None or shape != args[0].shape:  # to the size that it has, resize_ does nothing
             self._note_write(call)
