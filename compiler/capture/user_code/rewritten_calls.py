@@ -6,7 +6,7 @@ batch_norm(x, ..., cudnn), instance_norm        ->     without cuDNN on a GPU
 max_pool3d of one volume by channels            ->     left to eager, which raises
 aminmax, multinomial with out= of other dtypes  ->     left to eager, which raises
 one_hot                                         ->     in rows, however the index lies
-matmul of batches                               ->     a tensor of its own, no view of what nobody gets
+matmul of batches, attention that ends in one   ->     a tensor of its own, no view of what nobody gets
 matmul, max_pool1d in dtypes that eager refuses ->     eager's error: what they are taken apart into takes more dtypes
 interpolate of what is by channels, on a GPU    ->     by channels, however few these are
 rms_norm over sizes that are symbols, there     ->     over these numbers, which the graph then holds for
@@ -18,6 +18,7 @@ cumsum, matmul of as many as only data tells    ->     with gradients that ask n
 tensor(n) of a number n that varies             ->     full((), n): torch would read the number
 msort(x, out=y)                                 ->     sort(x, 0, out=(y, indices)), whose indices have their size
 _scaled_mm(x, y, out=z)                         ->     with the dtype of z, in which the kernel multiplies
+sum(x, out=y) of another dtype                  ->     in the dtype of y (`reduced_into.py`)
 x[:, 1:] of sizes that are symbols              ->     without whole slices (`whole_slices.py`)
 numbers that are known and beyond 64 bits       ->     as Python's (`far_numbers.py`)
 
@@ -44,6 +45,7 @@ from torch.utils import _pytree as pytree
 from assay.compiler.capture.decompositions.batch_norm import without_cudnn
 from assay.compiler.capture.user_code.far_numbers import with_far_numbers
 from assay.compiler.capture.user_code.gradients_of_any_size import of_any_size
+from assay.compiler.capture.user_code.reduced_into import reduced_into
 from assay.compiler.capture.user_code.whole_slices import indexed
 from assay.compiler.errors import Unsupported
 from assay.compiler.ir.tensors.layout.strides import SYMBOLIC, is_known, rows_of
@@ -57,6 +59,11 @@ MATMULS = (
     torch.matmul, torch.linalg.matmul, torch.Tensor.matmul,
     torch.Tensor.__matmul__, torch.Tensor.__rmatmul__,
 )  # fmt: skip
+OF_MATMULS = (
+    F.scaled_dot_product_attention, torch.chain_matmul, torch.linalg.multi_dot,
+    torch.matrix_power, torch.Tensor.matrix_power, torch.linalg.matrix_power, torch.svd_lowrank, torch.pca_lowrank,
+)  # fmt: skip
+"""Functions that end in a matmul of their own, which no call of the user's shows."""
 POWERS = (torch.pow, torch.Tensor.__rpow__)
 POWERS_OF_TENSORS = (torch.pow, torch.Tensor.pow, torch.Tensor.__pow__, torch.Tensor.pow_, torch.Tensor.__ipow__)
 SPREADS = (
@@ -68,6 +75,8 @@ MOST_HELD = 1 << 24
 """Below this float32 holds every integer."""
 CUDNN = 8
 """Where among their arguments it says whether cuDNN may run."""
+BATCHES = 3
+"""How many dimensions a product of batches has before it is given its own."""
 OUT_DTYPE = 6
 """Where among those of `_scaled_mm` the dtype of the result is."""
 
@@ -116,16 +125,21 @@ class UserCalls(TorchFunctionMode):
             raise Unsupported("the program gives max_pool3d a volume by channels, which eager refuses")
         if func in POOLS_OF_LINES and not _records_gradients(_first(args, kwargs)):
             _refuse_pool(*args, **kwargs or {})
+            return _unsqueezed(func(*args, **kwargs or {}))
         if func in ONE_HOTS:
             return _in_rows(func(*args, **kwargs or {}))
         if func in MATMULS and "out" not in (kwargs or {}):
             if not torch.is_autocast_enabled(_first(args, kwargs).device.type):  # which casts to one dtype first
                 refuse_call(torch.ops.aten.matmul.default, tuple(args), dict(kwargs or {}))
             return _of_its_own(func(*args, **kwargs or {}))
+        if func in OF_MATMULS and "out" not in (kwargs or {}):
+            return pytree.tree_map_only(torch.Tensor, _of_its_own_if_batches, func(*args, **kwargs or {}))
         if func is torch.msort and (kwargs or {}).get("out") is not None:
             return _sorted_into(*args, **kwargs or {})
         if func is torch._scaled_mm and (kwargs or {}).get("out") is not None:
             return func(*args, **_in_dtype_of_out(args, dict(kwargs or {})))
+        if (reduced := reduced_into(func, args, kwargs or {})) is not None:
+            return reduced
         if func in (torch.aminmax, torch.multinomial):
             _check_out(func, _first(args, kwargs), (kwargs or {}).get("out"))
         return func(*args, **kwargs or {})
@@ -211,6 +225,19 @@ def _of_its_own(product: torch.Tensor) -> torch.Tensor:
     if base is None or (base.dim() > 1 and (product.shape, product.stride()) == (base.mT.shape, base.mT.stride())):
         return product
     return torch.ops.aten._unsafe_view.default(product, product.shape)
+
+
+def _of_its_own_if_batches(value: torch.Tensor) -> torch.Tensor:
+    """A product of batches as a matmul gives it; anything else as it is."""
+    base = value._base
+    return value if base is None or base.dim() != BATCHES else _of_its_own(value)
+
+
+def _unsqueezed(pooled: Any) -> Any:
+    """What `max_pool1d` gives where no gradients are recorded: no view, but with indices."""
+    if not isinstance(pooled, torch.Tensor) or pooled._base is None:
+        return pooled
+    return torch.ops.aten._unsafe_view.default(pooled, pooled.shape)
 
 
 def _sorted_into(input: torch.Tensor, *, out: torch.Tensor) -> torch.Tensor:

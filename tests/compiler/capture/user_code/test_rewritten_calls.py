@@ -71,6 +71,35 @@ def test_user_calls_of_matmul_are_views_where_eagers_are(
         torch.testing.assert_close(found, expected)
 
 
+ENDING_IN_MATMUL: dict[str, tuple[Callable[[Tensor], Tensor], tuple[int, ...]]] = {
+    "attention": (lambda x: F.scaled_dot_product_attention(x, x, x), (3, 4, 8)),
+    "attention_by_heads": (lambda x: F.scaled_dot_product_attention(x, x, x), (2, 3, 4, 8)),
+    "attention_with_a_mask": (lambda x: F.scaled_dot_product_attention(x, x, x, x[..., :4]), (2, 3, 4, 8)),
+    "third_power": (lambda x: torch.linalg.matrix_power(x, 3), (2, 3, 3)),
+    "second_power": (lambda x: x.matrix_power(2), (2, 2, 3, 3)),
+    "negative_power": (lambda x: torch.matrix_power(x + 3 * torch.eye(3), -2), (2, 3, 3)),
+    "left_vectors": (lambda x: torch.svd_lowrank(x, 2)[0], (2, 3, 3)),
+    "right_vectors": (lambda x: torch.svd_lowrank(x, 2)[2], (2, 3, 3)),
+    "pooled_lines": (lambda x: F.max_pool1d(x, 2), (1, 2, 4)),
+    "pooled_lines_and_places": (lambda x: F.max_pool1d(x, 2, return_indices=True)[0], (1, 2, 4)),
+    "pooled_plane": (lambda x: torch.max_pool1d(x, 2), (2, 4)),
+}
+
+
+@pytest.mark.parametrize("needs_grad", [False, True])
+@pytest.mark.parametrize("name", ENDING_IN_MATMUL)
+def test_user_calls_that_end_in_a_kernel_of_batches_are_views_where_eagers_are(name: str, needs_grad: bool) -> None:
+    torch._dynamo.reset()
+    program, shape = ENDING_IN_MATMUL[name]
+    x = torch.randn(shape, generator=torch.Generator().manual_seed(0)).requires_grad_(needs_grad)
+    torch.manual_seed(0)
+    expected = program(x)
+    torch.manual_seed(0)
+    found = torch.compile(program, backend="assay")(x)
+    assert (found._base is None, found.stride()) == (expected._base is None, expected.stride())
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
+
+
 def test_user_calls_of_rms_norm_on_a_gpu_are_given_numbers() -> None:
     """Torch's kernel for a GPU takes none but numbers; the graph is then guarded by them."""
     shapes = ShapeEnv()
