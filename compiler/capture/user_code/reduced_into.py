@@ -29,8 +29,10 @@ REDUCTIONS = frozenset((*SUMS, *MEANS, *DEVIATIONS, *TESTS, *EXPONENTIALS))
 def reduced_into(func: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Tensor | None:
     """What the call gives, computed as eager does; None where it is no such call."""
     out = kwargs.get("out")
+    if not isinstance(out, Tensor):  # asked first: Dynamo, which goes through branches of loops, cannot read `func`
+        return None
     kind = getattr(func, "overloadpacket", func)
-    if not isinstance(out, Tensor) or kind not in REDUCTIONS:
+    if kind not in REDUCTIONS:
         return None
     named = {name: value for name, value in kwargs.items() if name not in ("input", "self")}
     x, *rest = (*(kwargs[name] for name in ("input", "self") if name in kwargs), *args)
