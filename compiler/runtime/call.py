@@ -102,13 +102,16 @@ def apply_of(function: type[torch.autograd.Function]) -> Callable[..., Any]:
 
 
 def untraced(function: Function) -> Function:
-    """The function itself. From now on Dynamo traces neither it nor what it calls, wherever autograd runs it.
+    """The function itself. From now on Dynamo traces neither it nor what it calls, torch's compiled autograd neither.
 
-    Autograd runs a backward wherever a program is, also while Dynamo is tracing it. torch's compiled autograd has
-    Dynamo inline it all the same.
-
-    Cost: nothing where no trace is on.
+    Autograd runs a backward wherever a program is, also while Dynamo is tracing it. Cost: nothing where no trace is on.
     """
+    function._torchdynamo_disable = True  # type: ignore[attr-defined]
+    return traced_when_inlined(function)
+
+
+def traced_when_inlined(function: Function) -> Function:
+    """The function itself. From now on Dynamo traces it only where torch's compiled autograd inlines a backward."""
     eval_frame.set_code_exec_strategy(function.__code__, SKIP)
     return function
 

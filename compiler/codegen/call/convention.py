@@ -25,7 +25,7 @@ from assay.compiler.codegen.call.replay import emit_made_again, is_made_again
 from assay.compiler.codegen.call.source import Source
 from assay.compiler.codegen.call.written_views import emit_parts
 from assay.compiler.ir.graph.roles import Inference, InputRole, Program, UserOutput
-from assay.compiler.runtime.call import apply_of, in_anomaly_mode, in_transform, untraced, without_history
+from assay.compiler.runtime.call import apply_of, in_anomaly_mode, in_transform, traced_when_inlined, without_history
 from assay.compiler.runtime.higher_order import Roots
 
 
@@ -60,7 +60,7 @@ def emit_differentiable_call(
     source.line(0, "class Graph(torch.autograd.Function):")
     emit_forward_half(source, forward, backward, needs, roots)
     emit_backward_half(source, forward, backward, needs, roots)
-    source.line(0, f"{source.bind('untraced', untraced)}(Graph.backward)")
+    source.line(0, f"{source.bind('traced_when_inlined', traced_when_inlined)}(Graph.backward)")
     source.line(0, "quick_apply = apply_of(Graph)")
     emit_head(source, forward, needs)
     source.line(1, f"if {source.bind('in_anomaly_mode', in_anomaly_mode)}(): return eager(args, {ANOMALY!r})")
