@@ -45,8 +45,11 @@ def ordered(rows: Sequence[Row], order: str, jobs: int) -> list[Row]:
 
 
 def spread(rows: Sequence[Row]) -> list[Row]:
-    """Rows of many kinds first, for a run that will be cut: cheap models before others, a row of each module and
-    backend before another one of them, and a row of each case before its other modes and shapes."""
+    """Rows of many kinds first, for a run that will be cut.
+
+    Cheap models come before others. A row of each module and backend comes before another one of them, and a row of
+    each case before its other modes and shapes.
+    """
     before: Counter[tuple[str, ...]] = Counter()
     numbered = [(_next(before, row.case.name, _family(row)), row) for row in rows]
     numbered.sort(key=lambda each: each[0])
