@@ -74,7 +74,9 @@ def is_akin(one: Kind, other: Kind) -> bool:
 
 
 def lost_row(case: str, mode: str, backend: str, lost: Lost | OSError, child: Child) -> Result:
-    """The row of a run whose child ended without an answer."""
+    """The row of a run whose child gave no answer. One that is silent is ended, and its row says where it was."""
+    if isinstance(lost, Lost) and lost.verdict == "timeout":
+        child.abort()
     verdict, told = (lost.verdict, lost.args[0]) if isinstance(lost, Lost) else ("crash", str(lost))
     return Result(case, mode, backend, verdict, detail=f"{told}. It said last:\n{last_words(child.said())}")
 
@@ -123,8 +125,9 @@ class Runner:
 
     def _lost(self, environment: tuple[tuple[str, str], ...], lost: Lost | OSError, backend: str, mode: str) -> Tried:
         child = self._children.pop(environment)
+        row = lost_row(self.case.name, mode, backend, lost, child)
         child.end()
-        return Tried((lost_row(self.case.name, mode, backend, lost, child),))
+        return Tried((row,))
 
     def _child(self, environment: tuple[tuple[str, str], ...]) -> Child:
         if environment not in self._children:

@@ -78,6 +78,8 @@ def run_isolated(
         child = Child("assay.harness.processes.isolate", *arguments, environment={**shared, **(environment or {})})
         try:
             status = child.wait(timeout_s)
+            if status is None:
+                child.abort()
         finally:
             child.end()
             timed_alone.leave(child.number)
