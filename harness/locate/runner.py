@@ -111,8 +111,7 @@ class Runner:
         """The case on a backend, so many times; `timeout` or `crash` where the child gives no answer."""
         self.runs += times
         if is_warm:
-            asked = RunRequest(size=self.size, seed=self.seed, timed=False, most_acts=self.most_acts)
-            return Tried(tuple(run_warm(self.case, mode, backend, asked, self.timeout_s) for _ in range(times)))
+            return Tried(tuple(self._warm(backend, mode) for _ in range(times)))
         child = self._child(environment)
         try:
             how = {"quick": self.is_quick, "most_acts": self.most_acts}
@@ -122,6 +121,12 @@ class Runner:
             return self._lost(environment, lost, backend, mode)
         rows = tuple(outcome.read(row) for row in answer["rows"])
         return Tried(rows, tuple(map(tuple, answer["graphs"])), tuple(answer["kernels"]))
+
+    def _warm(self, backend: str, mode: str) -> Result:
+        """The row of a fresh process with filled caches: the case's other modes have filled them, too."""
+        asked = RunRequest(size=self.size, seed=self.seed, timed=False, most_acts=self.most_acts)
+        others = [other for other in self.case.modes if other != mode]
+        return run_warm(self.case, mode, backend, asked, self.timeout_s, others)
 
     def _lost(self, environment: tuple[tuple[str, str], ...], lost: Lost | OSError, backend: str, mode: str) -> Tried:
         child = self._children.pop(environment)

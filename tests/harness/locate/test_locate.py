@@ -158,6 +158,14 @@ def test_runner_goes_on_after_a_crash(runner: Runner) -> None:
     assert runner.run("eager", "infer").rows[0].verdict == "same"
 
 
+def test_runner_fills_caches_in_every_mode_of_the_case() -> None:
+    backend = "tests.harness.locate.wrong_gelu:kept_without_mode"
+    with Runner(case_of("right")) as right:
+        (row,) = right.run(backend, "train", is_warm=True).rows
+        assert row.verdict == "diverged" and "in the process that fills the caches" in row.detail
+        assert right.run(backend, "infer", is_warm=True).rows[0].verdict == "same"
+
+
 def test_bisect_finds_the_graph_and_the_node(runner: Runner, found: Found) -> None:
     done = Bisection(runner, found).find()
     assert [(place.what, place.count) for place in done.places] == [("graph", 2), ("node", 3)]

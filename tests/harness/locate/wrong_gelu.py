@@ -6,6 +6,7 @@ import os
 import signal
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -101,6 +102,16 @@ def late(gm: fx.GraphModule, example_inputs: Sequence[object]) -> Callable[..., 
         return tuple(y + (len(calls) > 2) for y in gm.forward(*args))
 
     return run
+
+
+def kept_without_mode(gm: fx.GraphModule, example_inputs: Sequence[object]) -> Callable[..., Any]:
+    """What the first process that fills the cache compiled is given to all later ones: without gradients, where that
+    one recorded none."""
+    kept = Path(os.environ["ASSAY_CACHE"]) / "kept"
+    if not kept.exists():
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        kept.write_text(str(torch.is_grad_enabled()))
+    return gm.forward if kept.read_text() == "True" else lambda *args: tuple(y.detach() for y in gm.forward(*args))
 
 
 NAME = "tests.harness.locate.wrong_gelu"
