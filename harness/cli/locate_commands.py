@@ -180,7 +180,7 @@ def bisect(
     name: str, backend: str, mode: str | None, commit_range: str | None, slower: str | None, repository: Path,
     **rest: Any,
 ) -> None:  # fmt: skip
-    """Find the graph, node, fusion or kernel with which CASE begins to differ, and two commands one step apart.
+    """Find the graph, half, node, fusion or kernel with which CASE begins to differ, and two commands one step apart.
 
     With --commits the first bad commit is found. Each revision runs CASE by its own `assay run`, or by this one where
     the history is of a backend of yours, as often as --repeats says. One that cannot run it is skipped. Exit 0: the

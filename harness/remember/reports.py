@@ -38,7 +38,7 @@ class Reported:
 
 
 def reported(document: Mapping[str, Any]) -> Iterator[Reported]:
-    """The rows of a report that are of a case: those of a run, the failures of a hunt, the batches that are as eager."""
+    """The rows of a report that are of a case: those of a run, the failures of a hunt, batches that are as eager."""
     for failure in document.get("failures", ()):
         if isinstance(failure, dict) and "result" in failure:
             yield _drawn(failure)

@@ -4,7 +4,7 @@
                           filters
     causes/NAME.html      a cause: its rows, its repro, the text of an issue
     cases/NAME.html       a case that is not as eager everywhere, or whose step was taken apart: what differs, how
-                          errors grow, its graphs drawn, generated code beside the user's lines, the states of the compile
+                          errors grow, its graphs drawn, generated code beside the user's lines, each state
     trends.html           what is measured from commit to commit, with the points at which it changed
     compile.html          where compile time goes, by case and by stage, and how fast the result is
     kernels.html          the kernels of a few steps against the roofline
