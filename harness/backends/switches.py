@@ -6,8 +6,8 @@
     switched,of=inductor,graphs=2,half=backward,below=aot_eager
                                                of the second one, the backward; the forward is that of `below`
 
-In `of` and `below`, settings of the backend stand behind semicolons. The smallest number with which a program differs names the
-graph, the node or the kernel.
+In `of` and `below`, settings of the backend stand behind semicolons. The smallest number with which a program differs
+names the graph, the node or the kernel.
 """
 
 from __future__ import annotations
