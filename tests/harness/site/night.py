@@ -33,8 +33,11 @@ def night(store: Store, count: int = 40) -> Run:
     failed = [kept for kept in store.rows(run) if kept.kind == "diverged alias"]
     repro = {"repro": "import torch\nassert <b>1</b>\n", "issue": "### an issue", "failed": 3, "runs": 3, "calls": 2}
     located = Cluster("f" * 64, "assay, fused: diverged alias in add+mul", "fused", "bbb2222", "2026-11-28",
-                      {"kind": "diverged alias", "confidence": 0.992, **repro})  # fmt: skip
-    store.assign(failed, located)
+                      {"kind": "diverged alias", "confidence": 0.992, "form": "v0", **repro})  # fmt: skip
+    store.assign(failed[1:], located)
+    twice = dataclasses.replace(located, signature="e" * 64, name="assay, lowered: diverged stride in add+mul",
+                                rung="lowered", first_seen="2026-11-29")  # fmt: skip
+    store.assign(failed[:1], twice)
     states = [
         {"graph": "graph_001", "state": name, "text": f"class G:\n  a = {name}\n  b"} for name in ("joint", "fold")
     ]

@@ -101,3 +101,10 @@ def test_publish_shows_how_errors_grow(site: Path) -> None:
     (marked,) = re.findall(r'<tr class="marked">.*', page)
     assert "y = gelu" in marked and "&lt;b&gt;" in marked and "1.0e-03" in marked and "leaves eager" in marked
     assert '<td class="number">inf</td>' in page
+
+
+def test_publish_marks_a_duplicate_and_the_cause_that_is_kept(site: Path) -> None:
+    kept, twice = ((site / "causes" / f"{letter * 16}.html").read_text() for letter in "fe")
+    assert "<dt>duplicate of</dt>" in twice and f'href="{"f" * 16}.html"' in twice and "the same program" in twice
+    assert "<dt>has a duplicate</dt>" in kept and f'href="{"e" * 16}.html"' in kept
+    assert f'duplicate of <a href="causes/{"f" * 16}.html">' in (site / "index.html").read_text()
