@@ -18,6 +18,7 @@ from assay.suites.zoo.feeds import Feed
 
 LAYERS = 6
 BATCH, LENGTH = 8, 512
+FIRST_POSITION = 2
 PICTURES, LARGE_SIDE = 32, 300
 """A batch of pictures, which is a quarter of that where their sides are longer than the other number of pixels."""
 TOKENS = 20_000
@@ -27,7 +28,7 @@ DECODERS = (
     "bloom", "falcon", "gpt_neo", "gpt_neox", "granite", "mistral", "olmo2", "opt", "phi", "qwen3", "stablelm",
     "starcoder2",
 )  # fmt: skip
-ENCODERS = ("albert", "deberta-v2", "electra", "fnet", "modernbert", "mpnet", "xlm-roberta")
+ENCODERS = ("albert", "deberta-v2", "electra", "modernbert", "mpnet", "roformer", "xlm-roberta")
 BOTH = ("bart", "m2m_100", "pegasus")
 OF_PICTURES = (
     "beit", "bit", "convnextv2", "deit", "dinov2", "efficientnet", "focalnet", "levit", "mobilevit", "poolformer",
@@ -57,9 +58,9 @@ def _settings(name: str, configuration: type) -> dict[str, Any]:
 
 
 def _text(config: Any) -> Feed:
-    """Full sequences that are their own labels; positions of some encoders begin behind the padding's number."""
-    longest = getattr(config, "max_position_embeddings", None) or LENGTH
-    ids = torch.randint(5, TOKENS, (BATCH, min(LENGTH, longest)))
+    """Full sequences that are their own labels. Some encoders count positions from behind the padding's number."""
+    longest = getattr(config, "max_position_embeddings", None) or 2 * LENGTH
+    ids = torch.randint(5, TOKENS, (BATCH, min(LENGTH, longest - FIRST_POSITION)))
     return {"input_ids": ids, "attention_mask": torch.ones_like(ids), "labels": ids.clone()}
 
 
