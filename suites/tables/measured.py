@@ -147,6 +147,39 @@ def _times(row: Row | None) -> tuple[str, str, str, str]:
     return (*(f"{row[key]:.3g}" for key in ("ms", "against_ms", "eager_ms")), f"{row['speed_ratio']:.2f}")  # type: ignore[return-value]
 
 
+def architectures_on_gpu() -> str:
+    """Each architecture that no suite is tuned on: times, and Inductor's time, first call and memory over ours."""
+    rows = [row for row in measured("architectures_h200.json")["rows"] if "speed_ratio" in row]
+    by_mode = {mode: {row["model"]: row for row in rows if row["mode"] == mode} for mode in ("infer", "train")}
+    cells = (
+        (model.partition(".")[2], *(text for mode in by_mode for text in _beside(by_mode[mode].get(model))))
+        for model in sorted({row["model"] for row in rows})
+    )
+    means = (
+        text
+        for found in by_mode.values()
+        for text in ("", "", *(f"**{mean(by)}**" for by in zip(*map(_over, found.values()), strict=True)))
+    )
+    heads = ("ms", "Inductor", "speed", "first call", "memory")
+    return table(
+        ("model", *(f"{mode} {head}" if head == "ms" else head for mode in by_mode for head in heads)),
+        [*cells, ("**geometric mean**", *means)],
+    )
+
+
+def _over(row: Row) -> tuple[float, float, float]:
+    """Inductor's over ours: a step's time, the first call's, a step's memory."""
+    pairs = (("first_call_s_inductor", "first_call_s_assay"), ("peak_bytes_inductor", "peak_bytes_assay"))
+    first, memory = (row[theirs] / row[ours] for theirs, ours in pairs)
+    return row["speed_ratio"], first, memory
+
+
+def _beside(row: Row | None) -> tuple[str, ...]:
+    if row is None:
+        return ("",) * 5
+    return (*(f"{row[key]:.3g}" for key in ("ms", "against_ms")), *(f"{ratio:.2f}" for ratio in _over(row)))
+
+
 def zoo_recorded_on_gpu() -> str:
     """Each model with CUDA graphs asked for on both sides."""
     rows = measured("zoo_full_recorded_h100.json")["rows"]
