@@ -35,6 +35,7 @@ TABLES: Mapping[str, Callable[[], str]] = {
     "operators_database": measured.operators_database,
     "planted": measured.planted,
     "located": night.located,
+    "located_missed": night.located_missed,
     "banks": selftests.banks,
     "banks_in_words": selftests.banks_in_words,
     "night_in_words": night.night_in_words,
