@@ -102,6 +102,6 @@ CALLS: dict[str, Callable[..., Any]] = {
     "post_hook": lambda step, hook, made, given: kept(hook(made, given), made),
     "post_accumulate_hook": lambda step, hook, leaf: hook(leaf),
     "unpack": lambda step, hook, packed: hook(packed),
-    "backward": lambda step, context, given, saved: of_function(context, given, saved),
+    "backward": lambda step, context, given, saved, is_tensor: of_function(context, given, saved),
 }
 """What each kind of step is on real tensors."""

@@ -33,7 +33,7 @@ from assay.compiler.ir.graph.backward.engine_steps import Backward
 from assay.compiler.journal import Journal, count_backward, count_eager_backward
 from assay.compiler.options import Options
 from assay.compiler.runtime.call import in_batch
-from assay.compiler.runtime.engine_calls import Outdated, note_removed, removed
+from assay.compiler.runtime.engine_calls import Outdated, beside, note_removed, removed
 from assay.compiler.torch_compat import captures_elsewhere
 
 MakeCompilers = Callable[[Options, Journal], Compilers]
@@ -167,6 +167,7 @@ class Run:
     has_begun: bool = False
     taken: threading.Event = field(default_factory=threading.Event)
     callbacks: list[Callable[[], None]] = field(default_factory=list)
+    thread: int = field(default_factory=threading.get_ident)
 
 
 @dataclass(slots=True)
@@ -190,8 +191,9 @@ class Engine:
             return self._run_eager(given, rest)
         try:
             found = self._run_compiled(run, given, rest)
-            for callback in run.callbacks:  # one may add others
-                callback()
+            with torch.no_grad():
+                for callback in run.callbacks:  # one may add others
+                    callback()
             return found
         except (NotImplementedError, RuntimeError) as error:
             if run.has_begun:
@@ -202,6 +204,7 @@ class Engine:
             self.compiler.recording.close()
             self.compiler.run = eager_engine.offered = None
             removed.clear()
+            beside.leave()
             _running.release()
         found = self._run_eager(given, rest)
         count_eager_backward(f"the engine cannot hand it over: {refusal.splitlines()[0]}")
@@ -229,6 +232,9 @@ class Engine:
 
     def _run_eager(self, given: tuple[Any, ...], rest: Mapping[str, Any]) -> Any:
         with eager_engine:
+            run = eager_engine.offered
+            if run is not None and run.thread != threading.get_ident():
+                beside.enter()
             return self.engine.run_backward(*given, **rest)
 
     def queue_callback(self, callback: Callable[[], None]) -> None:

@@ -153,7 +153,8 @@ class Recorder:
     ) -> tuple[Any, ...]:
         recorded, ours = inlined(function, inputs), is_ours(function)
         if recorded is None:
-            made = self._add("backward", None, (Hook(context), tuple(inputs), tuple(saved)), len(metas), ours)
+            is_tensor = tuple(meta is not None for meta in metas)
+            made = self._add("backward", None, (Hook(context), tuple(inputs), tuple(saved), is_tensor), len(metas), ours)
         else:
             made = self._add("formula", recorded, (tuple(inputs), tuple(saved)), len(metas), ours)
         return tuple(None if meta is None else value for meta, value in zip(metas, made, strict=True))

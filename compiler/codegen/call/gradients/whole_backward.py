@@ -67,6 +67,7 @@ class _Emission:
         self.backward, self.parts, self.stretch = backward, parts, stretch
         self.source = Source()
         self.last = self._last_readers()
+        self.held = self._held_to_versions()
 
     def _last_readers(self) -> dict[str, int]:
         """For each variable the number of the part that reads it last."""
@@ -77,6 +78,24 @@ class _Emission:
         for value in values_in(self.backward.outputs):
             last[self._text(value)] = len(self.parts)
         return last
+
+    def _held_to_versions(self) -> dict[int, list[Value]]:
+        """For each part behind a call of the user's, by its number, the saved tensors that such a call may have written
+        before it."""
+        held: dict[int, list[Value]] = {}
+        is_behind = False
+        for number, part in enumerate(self.parts):
+            steps = [self.backward.steps[n] for n in (part.steps if isinstance(part, Stretch) else (part.step,))]
+            if is_behind:
+                read = values_in([step.saved for step in steps])
+                held[number] = [value for value in dict.fromkeys(read) if isinstance(value, (Leaf, Saved))]
+            is_behind |= not all(step.is_pure or step.kind == "accumulate" for step in steps)
+        return held
+
+    def _check_versions(self, number: int) -> None:
+        for value in self.held.get(number, ()):
+            check, name = self.source.bind("check_version", engine_calls.check_version), self._text(value)
+            self.source.line(1, f"{check}({name}, version_of_{name})")
 
     def _variables(self, part: Part) -> Iterator[str]:
         values: Any = part.takes if isinstance(part, Stretch) else self.backward.steps[part.step].arguments
@@ -100,6 +119,8 @@ class _Emission:
         if names:
             line(1, f"({', '.join(names)},) = inputs")
             line(1, "inputs.clear()")
+        for name in dict.fromkeys(self._text(value) for values in self.held.values() for value in values):
+            line(1, f"version_of_{name} = {name}._version")
         for number, part in enumerate(self.parts):
             if isinstance(part, Stretch):
                 self._stretch(number, part)
@@ -111,6 +132,7 @@ class _Emission:
     def _stretch(self, number: int, part: Stretch) -> None:
         line = self.source.line
         run = self.source.bind(f"stretch_{number}", self.stretch(part))
+        self._check_versions(number)
         line(1, f"given = [{', '.join(map(self._text, part.takes))}]")
         self._drop(number, part)
         numbers = self._text(part.numbers)
@@ -119,12 +141,11 @@ class _Emission:
 
     def _ordered(self, number: int, part: Ordered) -> None:
         step = self.backward.steps[part.step]
+        self._check_versions(number)
         if step.kind == "accumulate":
             self._accumulate(number, part, step)
             return
         arguments = list(map(self._text, step.arguments))
-        if step.kind == "backward":
-            arguments.append(str(step.count))
         function = step.function if step.kind == "opaque" else CALLS[step.kind]
         call = f"{self.source.bind(step.kind, function)}({', '.join(arguments)})"
         is_missing = self._missing(part.step, step)

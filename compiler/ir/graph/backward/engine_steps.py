@@ -120,7 +120,7 @@ class Step:
     post_hook             hook, outputs, inputs
     post_accumulate_hook  hook, leaf
     unpack                hook, packed
-    backward              context, gradients, saved tensors
+    backward              context, gradients, saved tensors, and which of the function's inputs are tensors
 
     `is_ours`: it is the backward of a compiled call. What that gives no gradient to, eager does not come to.
     """
@@ -141,6 +141,13 @@ class Step:
     def is_pure(self) -> bool:
         """Whether the step only makes tensors of tensors."""
         return self.kind in ("formula", "add")
+
+    @property
+    def saved(self) -> tuple[Any, ...]:
+        """The arguments among which are the tensors that the node has saved: eager refuses them if they were written."""
+        if self.kind == "backward":
+            return self.arguments[2:]
+        return self.arguments[1:] if self.kind in ("formula", "opaque") else ()
 
     @property
     def is_user(self) -> bool:
