@@ -96,7 +96,7 @@ CALLS: dict[str, Callable[..., Any]] = {
     "opaque": lambda step, *given: step.function(*given),
     "add": lambda step, old, new: add(old, new),
     "accumulate": lambda step, leaf, gradient: accumulate(leaf, gradient),
-    "tensor_pre_hook": lambda step, hook, gradient: kept(hook(gradient), gradient),
+    "tensor_pre_hook": lambda step, hook, gradient, _: kept(hook(gradient), gradient),
     "retain_grad": lambda step, hook, gradient: call_retained(hook, gradient),
     "pre_hook": lambda step, hook, given: kept(hook(given), given),
     "post_hook": lambda step, hook, made, given: kept(hook(made, given), made),

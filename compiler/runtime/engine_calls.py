@@ -5,9 +5,11 @@ Each does what eager's engine does at that point, with its checks and its errors
 
 from __future__ import annotations
 
+import gc
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -26,13 +28,40 @@ class Outdated(Exception):
 
 removed: set[int] = set()
 """The hooks, by identity, that were taken away since the backward that runs now began: eager does not call them."""
+changes: list[torch.Tensor | None] = []
+"""The tensors to which hooks have come, or from which one of several equal ones was taken, in the backward that runs
+now; None for a node. Its other hooks are found anew."""
+given_hooks: list[object] = []
+"""The hooks of the backward that runs now."""
+_is_noticed = [True]
+
+
+@contextmanager
+def unnoticed() -> Iterator[None]:
+    """Hooks that come and go meanwhile are the compiler's own."""
+    _is_noticed[0] = False
+    try:
+        yield
+    finally:
+        _is_noticed[0] = True
 
 
 def note_removed(handle: RemovableHandle) -> None:
     """Notes that a hook is taken away, while a backward may run that has still to call it."""
     hooks = handle.hooks_dict_ref()
-    if hooks is not None and handle.id in hooks:
-        removed.add(id(hooks[handle.id]))
+    if hooks is None or handle.id not in hooks or not _is_noticed[0]:
+        return
+    hook = hooks[handle.id]
+    if sum(each is hook for each in given_hooks) <= 1:
+        removed.add(id(hook))
+    else:
+        owners = [each for each in gc.get_referrers(hooks) if isinstance(each, torch.Tensor)]
+        changes.extend(owners or [None])
+
+
+def note_added(tensor: torch.Tensor) -> None:
+    """Notes that a tensor gets a hook, while a backward may run that has still to come to it."""
+    changes.append(tensor)
 
 
 def check_version(saved: torch.Tensor, version: int) -> None:

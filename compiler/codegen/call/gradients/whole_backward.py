@@ -54,17 +54,26 @@ CALLS: Mapping[str, Callable[..., Any]] = {
 
 
 def emit_backward(
-    backward: Backward, parts: Sequence[Part], inputs: int, stretch: Callable[[Stretch], Callable[..., Any]]
+    backward: Backward,
+    parts: Sequence[Part],
+    inputs: int,
+    stretch: Callable[[Stretch], Callable[..., Any]],
+    rest: Callable[[int, Mapping[str, Any]], list[Any]] | None,
 ) -> Source:
-    """The text of the function, and what it names; `stretch` gives what runs a stretch."""
-    return _Emission(backward, parts, stretch).run(inputs)
+    """The text of the function, and what it names; `stretch` gives what runs a stretch, `rest` runs what is left where
+    hooks have changed."""
+    return _Emission(backward, parts, stretch, rest).run(inputs)
 
 
 class _Emission:
     def __init__(
-        self, backward: Backward, parts: Sequence[Part], stretch: Callable[[Stretch], Callable[..., Any]]
+        self,
+        backward: Backward,
+        parts: Sequence[Part],
+        stretch: Callable[[Stretch], Callable[..., Any]],
+        rest: Callable[[int, Mapping[str, Any]], list[Any]] | None,
     ) -> None:
-        self.backward, self.parts, self.stretch = backward, parts, stretch
+        self.backward, self.parts, self.stretch, self.rest = backward, parts, stretch, rest
         self.source = Source()
         self.last = self._last_readers()
         self.held = self._held_to_versions()
@@ -146,6 +155,8 @@ class _Emission:
             self._accumulate(number, part, step)
             return
         arguments = list(map(self._text, step.arguments))
+        if step.kind == "tensor_pre_hook":
+            arguments.pop()
         function = step.function if step.kind == "opaque" else CALLS[step.kind]
         call = f"{self.source.bind(step.kind, function)}({', '.join(arguments)})"
         is_missing = self._missing(part.step, step)
@@ -157,6 +168,9 @@ class _Emission:
         for name in unread:
             if name not in self.last:
                 self.source.line(1, f"del {name}")
+        if self.rest is not None and step.kind != "retain_grad":
+            changes, rest = self.source.bind("changes", engine_calls.changes), self.source.bind("rest", self.rest)
+            self.source.line(1, f"if {changes}: return {rest}({number + 1}, locals())")
 
     def _missing(self, position: int, step: Step) -> str:
         """The test that eager would not come to a hook, as its gradients are missing; "" where eager always does."""
@@ -165,7 +179,7 @@ class _Emission:
             return "" if before is None else f"not reached_{before}"
         if step.kind not in ("tensor_pre_hook", "pre_hook", "post_hook"):
             return ""
-        given = [value for value in values_in(step.arguments[-1]) if not isinstance(value, Hook)]
+        given = [value for value in values_in(step.gradients) if not isinstance(value, Hook)]
         if not given or not all(value in self.backward.behind_ours for value in given):
             return ""
         return " and ".join(f"{self._text(value)} is None" for value in given)
