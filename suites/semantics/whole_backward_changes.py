@@ -179,8 +179,7 @@ WRITES: dict[str, Callable[[Tensor, Tensor, Tensor], Any]] = {
     "result": lambda y, z, w: y.detach().mul_(2) is None,
     "result_of_the_node": lambda y, z, w: z.detach().mul_(2) is None,
     "leaf": _write_leaf,
-    "data_of_a_leaf": lambda y, z, w: w.data.mul_(2) is None,
-    "gradient_of_a_leaf": lambda y, z, w: None,
+    "data_of_a_result": lambda y, z, w: y.data.mul_(2) is None,
 }
 
 
