@@ -25,6 +25,7 @@ from assay.compiler.assembly.backward_stretches import StretchCall
 from assay.compiler.assembly.changed_hooks import Rest
 from assay.compiler.assembly.collecting_later import collecting_later
 from assay.compiler.assembly.compilers import Compilers
+from assay.compiler.autograd.joint import holders_of_one
 from assay.compiler.autograd.whole.eager_order import Roots
 from assay.compiler.autograd.whole.recorder import Begun, Call, Recorder
 from assay.compiler.autograd.whole.segments import cut
@@ -56,6 +57,7 @@ engine_hook: Any = torch._C._dynamo.compiled_autograd
 def compiling(options: Options, make: MakeCompilers) -> Iterator[None]:
     """While it is entered, backwards are compiled; what was there before it is there again behind it."""
     compiler = _compiler_of(options, make)
+    holders_of_one()  # runs a backward when it is asked first, as a compile within a backward would
     engine = Variable._execution_engine
     outer = engine_hook.set_autograd_compiler(compiler.recorder, True)
     Variable._execution_engine = Engine(plain_engine(), compiler)  # type: ignore[assignment]
