@@ -486,8 +486,9 @@ def _guards(
     fakes = [each for leaf in leaves for each in _plain(leaf.fake)]
 
     def holds(flat: list[object]) -> bool:
+        """Sizes that are numbers here, as those of one element are, are numbers in the graph."""
         given = [each for position in unique for each in _plain(flat[position])]
-        return bool(shape_env.evaluate_guards_for_args(fakes, given))  # type: ignore[arg-type]
+        return bool(shape_env.evaluate_guards_for_args(fakes, given, ignore_static=False))  # type: ignore[arg-type]
 
     return holds
 
