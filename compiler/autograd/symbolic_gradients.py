@@ -1,0 +1,60 @@
+"""Gradients that torch computes in C++ for known sizes alone, in Python while a call is recorded.
+
+    affine_grid(theta, x.shape), interpolate(x, size, mode="bicubic", antialias=True)   in training, with dynamic sizes
+
+Torch's kernels of these two raise where a size is a symbol.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor
+from torch._C import DispatchKey
+
+aten = torch.ops.aten
+_lock = threading.RLock()
+
+
+def affine_grid_gradient(grad: Tensor, size: Sequence[int], align_corners: bool) -> Tensor:
+    """The gradient of `grid = places @ theta.mT`, where `places` are the coordinates of the points, and a one.
+
+    Shapes: `grad[n, *points, k] -> dtheta[n, k, k + 1]`
+    """
+    n, axes = size[0], len(size) - 2
+    identity = torch.eye(axes, axes + 1, dtype=grad.dtype, device=grad.device).expand(n, axes, axes + 1)
+    points = aten.affine_grid_generator.default(identity, size, align_corners).reshape(n, -1, axes)
+    places = torch.cat([points, torch.ones_like(points[..., :1])], -1)
+    return (places.mT @ grad.reshape(n, -1, axes)).mT
+
+
+def resized_gradient(
+    grad: Tensor, output_size: Sequence[int], input_size: Sequence[int], align_corners: bool, *scales: float | None
+) -> Tensor:
+    """The form of `_upsample_bicubic2d_aa_backward`: that of the input, in rows."""
+    return grad.new_empty(input_size)
+
+
+IN_PYTHON = {
+    (aten.affine_grid_generator_backward.default, DispatchKey.CompositeImplicitAutograd): affine_grid_gradient,
+    (aten._upsample_bicubic2d_aa_backward.default, DispatchKey.Meta): resized_gradient,
+}
+
+
+@contextmanager
+def gradients_of_symbolic_sizes() -> Iterator[None]:
+    """While it is open, recordings with symbols call these functions. One recording at a time."""
+    with _lock:
+        added = [(op, key) for op, key in IN_PYTHON if key not in op.py_kernels]
+        for op, key in added:
+            op.py_kernels[key] = IN_PYTHON[op, key]
+            op._dispatch_cache.clear()
+        try:
+            yield
+        finally:
+            for op, key in added:
+                del op.py_kernels[key]
+                op._dispatch_cache.clear()
