@@ -1,8 +1,11 @@
-"""Gradients that torch computes in C++ for known sizes alone, in Python while a call is recorded.
+"""What the recording of gradients needs beyond torch's own rules for symbols.
 
     affine_grid(theta, x.shape), interpolate(x, size, mode="bicubic", antialias=True)   in training, with dynamic sizes
+    x[mask] = values                                                                    in training, with any sizes
 
-Torch's kernels of these two raise where a size is a symbol.
+Torch's gradients of the first two are kernels in C++ that raise where a size is a symbol. They are in Python here. That
+of the last looks up what the mask chooses, a size that only data tells. Dynamo allows such sizes by an option, as it
+would guard on them; a backward guards on nothing.
 """
 
 from __future__ import annotations
@@ -10,10 +13,12 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 
 import torch
 from torch import Tensor
 from torch._C import DispatchKey
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 aten = torch.ops.aten
 _lock = threading.RLock()
@@ -45,8 +50,15 @@ IN_PYTHON = {
 
 
 @contextmanager
-def gradients_of_symbolic_sizes() -> Iterator[None]:
-    """While it is open, recordings with symbols call these functions. One recording at a time."""
+def symbols_in_gradients(fake_mode: FakeTensorMode) -> Iterator[None]:
+    """While it is open, gradients are recorded by these functions, and with sizes of the data where a mode has symbols."""
+    with _in_python(), _sizes_of_the_data(fake_mode):
+        yield
+
+
+@contextmanager
+def _in_python() -> Iterator[None]:
+    """One recording at a time."""
     with _lock:
         added = [(op, key) for op, key in IN_PYTHON if key not in op.py_kernels]
         for op, key in added:
@@ -58,3 +70,17 @@ def gradients_of_symbolic_sizes() -> Iterator[None]:
             for op, key in added:
                 del op.py_kernels[key]
                 op._dispatch_cache.clear()
+
+
+@contextmanager
+def _sizes_of_the_data(fake_mode: FakeTensorMode) -> Iterator[None]:
+    shapes = fake_mode.shape_env
+    if shapes is None:
+        yield
+        return
+    before = shapes.settings
+    shapes.settings = replace(before, allow_dynamic_output_shape_ops=True)
+    try:
+        yield
+    finally:
+        shapes.settings = before
