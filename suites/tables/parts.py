@@ -41,6 +41,7 @@ TABLES: Mapping[str, Callable[[], str]] = {
     "causes_of_a_night": night.causes_of_a_night,
     "language": measured.language,
     "zoo_on_gpu": measured.zoo_on_gpu,
+    "architectures_on_gpu": measured.architectures_on_gpu,
     "zoo_recorded_on_gpu": measured.zoo_recorded_on_gpu,
     "distributed_on_gpu": measured.distributed_on_gpu,
     "kernels_on_gpu": measured.kernels_on_gpu,
