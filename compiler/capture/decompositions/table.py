@@ -16,6 +16,7 @@ from assay.compiler.capture.decompositions.batch_norm import BATCH_NORM, EXACT_B
 from assay.compiler.capture.decompositions.foreach import EXACT_FOREACH, FOREACH
 from assay.compiler.capture.decompositions.group_norm import GROUP_NORM
 from assay.compiler.capture.decompositions.masked_puts import PUTS
+from assay.compiler.capture.decompositions.means_of_nothing import means_of_nothing
 from assay.compiler.capture.decompositions.nll_loss import NLL_LOSS
 from assay.compiler.capture.decompositions.view_copies import COPIES
 from assay.compiler.capture.decompositions.view_steps import mark_as_one
@@ -102,10 +103,11 @@ EXACT: Decompositions = {
     **COPIES,
     **WIDE_SUMS,
     **PUTS,
+    **means_of_nothing({}),
 }
 """Those that do what eager does, bit for bit, but for the order of a sum."""
 
 DECOMPOSITIONS: Decompositions = {
     **TABLE, **OWN, **BATCH_NORM, **GROUP_NORM, **NLL_LOSS,  # type: ignore[dict-item]
-    **FOREACH, **COPIES, **WIDE_SUMS, **PUTS,
+    **FOREACH, **COPIES, **WIDE_SUMS, **PUTS, **means_of_nothing(TABLE),  # type: ignore[arg-type]
 }  # fmt: skip
