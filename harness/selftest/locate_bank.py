@@ -28,7 +28,7 @@ from assay.harness.selftest.mutant_rows import BATCH, CASE, PROGRAM, Row, model_
 from assay.harness.selftest.mutants import Mutant, read
 
 LIMIT_S = 120.0
-PATIENCE = 2.0
+PATIENCE = 5.0
 """How many times the limit is waited for: other work on the machine takes time, too."""
 SHRINK_S = 40.0
 ROWS_S = 300.0
