@@ -161,8 +161,9 @@ def measure(program: str, backend: str, device: str = "cpu") -> dict[str, float]
         return _of_chains()
     step = _Step(program, backend, device)
     with step.chosen.ambient():
-        first = step()
-        step.hold_to_eager()
+        first, ours = step(), step.gradients(step.compiled)
+    hold_to_eager(ours, step.gradients(step.function))
+    with step.chosen.ambient():
         if program == "in_hooks":
             return {"peak_bytes": float(peak_bytes(step, device) or 0)}
         taken = [step() for _ in range(STEPS)]
@@ -185,19 +186,19 @@ class _Step:
         loss.backward()
         return self.clock() - start
 
-    def hold_to_eager(self) -> None:
-        """Raises: AssertionError where a gradient is far from eager's."""
-        found = [self._gradients(f) for f in (self.compiled, self.function)]
-        for ours, theirs in zip(*found, strict=True):
-            away = float((ours - theirs).norm() / theirs.norm().clamp_min(1e-6))
-            assert away <= FAR, f"a gradient is {away:.2g} of its norm from eager's"
-
-    def _gradients(self, function: Callable[..., Any]) -> list[Tensor]:
+    def gradients(self, function: Callable[..., Any]) -> list[Tensor]:
         leaves = [*getattr(self.function, "parameters", tuple)(), *self.args]
         wanted = [leaf for leaf in leaves if isinstance(leaf, Tensor) and leaf.requires_grad]
         torch.manual_seed(0)
         loss = _loss(function(*self.args, **self.kwargs))
         return [each.double() for each in torch.autograd.grad(loss, wanted, allow_unused=True) if each is not None]
+
+
+def hold_to_eager(ours: list[Tensor], theirs: list[Tensor]) -> None:
+    """Raises: AssertionError where a gradient is far from eager's."""
+    for one, other in zip(ours, theirs, strict=True):
+        away = float((one - other).norm() / other.norm().clamp_min(1e-6))
+        assert away <= FAR, f"a gradient is {away:.2g} of its norm from eager's"
 
 
 def _moved(device: str, value: Any) -> Any:
