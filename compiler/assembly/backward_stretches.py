@@ -7,6 +7,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
+import torch
+
 from assay.compiler.assembly.collecting_later import collecting_later
 from assay.compiler.assembly.compilers import Compilers
 from assay.compiler.autograd.whole.pieces import Piece, divided
@@ -66,11 +68,11 @@ class StretchCall:
         return [None if place is None else found[place] for place in variant.places]
 
     def by_leaves(
-        self, given: list[Any], numbers: tuple[float, ...], left: list[Any]
+        self, given: list[Any], numbers: tuple[float, ...], leaves: Sequence[torch.Tensor], left: list[Any]
     ) -> Iterator[tuple[int, list[Any]]]:
         """The gradients of each group, with its number, as soon as they are there; what no group takes goes to `left`
         at the end. A group's gradients are held by nobody else."""
-        variant = self._variant_for(Kind.of(given, numbers), given)
+        variant = self._variant_for(Kind.of(given, numbers), given, leaves)
         taken = {place for group in self.groups for place in group}
         if not variant.pieces:
             found = list(self(given, numbers))
@@ -100,22 +102,22 @@ class StretchCall:
                 else:
                     yield number, values
 
-    def _variant_for(self, kind: Kind, given: list[Any]) -> Variant:
+    def _variant_for(self, kind: Kind, given: list[Any], leaves: Sequence[torch.Tensor] = ()) -> Variant:
         for variant in self.variants:
             if variant.serves(kind, given):
                 return variant
-        return self._compile(given, kind)
+        return self._compile(given, kind, leaves)
 
     def _known(self, numbers: tuple[float, ...]) -> dict[Value, Any]:
         return dict(zip(self.stretch.numbers, numbers, strict=True))
 
-    def _compile(self, given: list[Any], kind: Kind) -> Variant:
+    def _compile(self, given: list[Any], kind: Kind, leaves: Sequence[torch.Tensor]) -> Variant:
         """A variant for these tensors; where others of other sizes came before, for all sizes that have changed."""
         made = Variant(kind, None)
         if len(self.variants) < MOST_VARIANTS:
             try:
                 with collecting_later():
-                    made = self._variant(given, kind)
+                    made = self._variant(given, kind, leaves)
             except Unsupported as reason:
                 count_eager_backward(str(reason))
         else:
@@ -145,26 +147,35 @@ class StretchCall:
         given.clear()
         return run_steps(self.backward, self.stretch, known)
 
-    def _variant(self, given: list[Any], kind: Kind) -> Variant:
+    def _variant(self, given: list[Any], kind: Kind, leaves: Sequence[torch.Tensor]) -> Variant:
         moving = Moving.between(kind, [variant.kind for variant in self.variants])
         with self.journal.stage("record backward"):
             traced = self._traced(given, kind, moving)
         program = optimize(traced.program, self.compilers.passes, self.journal, "backward_stretch")
         holds = None if traced.assumed is None else traced.assumed.test()
-        pieces = self._pieces(program, traced)
+        pieces = self._pieces(program, traced, [set(_showing(leaf, given)) for leaf in leaves])
         run = pieces[0][1] if pieces else self._built(program)
         return Variant(kind, run, traced.places, traced.symbols, holds, pieces)
 
     def _built(self, program: Program) -> GraphCall:
         return self.compilers.inference(written(program, self.compilers.write, self.journal))
 
-    def _pieces(self, program: Program, traced: Traced) -> tuple[tuple[Piece, GraphCall], ...]:
+    def _pieces(
+        self, program: Program, traced: Traced, leaves: Sequence[set[str]]
+    ) -> tuple[tuple[Piece, GraphCall], ...]:
         """The pieces of a stretch with leaves that have hooks; () where it runs as one."""
-        if not self.groups or traced.symbols:
+        if not leaves or traced.symbols:
             return ()
         places = [[traced.places[each] for each in group] for group in self.groups]
         groups = [tuple(place for place in group if place is not None) for group in places]
-        return tuple((piece, self._built(piece.program)) for piece in divided(program, groups) or ())
+        return tuple((piece, self._built(piece.program)) for piece in divided(program, groups, leaves) or ())
+
+
+def _showing(leaf: torch.Tensor, given: Sequence[Any]) -> Iterator[str]:
+    """The names of the inputs that show a leaf's memory."""
+    for place, value in enumerate(given):
+        if value is not None and value.untyped_storage()._cdata == leaf.untyped_storage()._cdata:
+            yield f"input_{place}"
 
 
 def _taken(found: list[Any], place: int) -> Any:

@@ -9,7 +9,7 @@ eager's do.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass
 
 import torch
@@ -38,8 +38,10 @@ class Piece:
     keeps: tuple[str, ...]
 
 
-def divided(program: Program, groups: Sequence[Places]) -> list[Piece] | None:
+def divided(program: Program, groups: Sequence[Places], leaves: Sequence[Set[str]]) -> list[Piece] | None:
     """The pieces that give the groups; the last also gives what no group takes, as a group of its own at the end.
+
+    `leaves` are, for each group, the inputs that show its leaf's memory.
 
     None where one piece is all, and for symbolic sizes and random numbers, whose order is kept.
     """
@@ -47,7 +49,7 @@ def divided(program: Program, groups: Sequence[Places]) -> list[Piece] | None:
     if any(_has_order(node) for node in nodes):
         return None
     dealt = list(_dealt(program, groups, nodes))
-    return list(_Division(program, groups).run(dealt)) if len(dealt) > 1 else None
+    return list(_Division(program, groups, leaves).run(dealt)) if len(dealt) > 1 else None
 
 
 def _has_order(node: fx.Node) -> bool:
@@ -85,10 +87,13 @@ def _bytes(node: object) -> int:
 class _Division:
     """`done` are the nodes that earlier pieces have computed."""
 
-    def __init__(self, program: Program, groups: Sequence[Places]) -> None:
+    def __init__(self, program: Program, groups: Sequence[Places], leaves: Sequence[Set[str]]) -> None:
         self.program = program
         self.returned = program.returned
+        self.nodes = list(program.module.graph.nodes)
+        self.places = {node: place for place, node in enumerate(self.nodes)}
         self.groups = [*groups, self._left(groups)]
+        self.leaves = [*leaves, frozenset()]
         self.done: set[fx.Node] = set(program.placeholders)
 
     def _left(self, groups: Sequence[Places]) -> Places:
@@ -100,8 +105,9 @@ class _Division:
         given[-1].append(len(self.groups) - 1)
         needs = []
         for numbers in given:
-            wanted = [self.returned[each] for number in numbers for each in self.groups[number]]
-            needs.append(self._needs([node for node in wanted if isinstance(node, fx.Node)]))
+            outputs = [self.returned[each] for number in numbers for each in self.groups[number]]
+            written = {name for number in numbers for name in self.leaves[number]}
+            needs.append(self._needs([node for node in outputs if isinstance(node, fx.Node)], written))
         later: set[fx.Node] = set()
         pieces = []
         for numbers, (computed, taken) in zip(reversed(given), reversed(needs), strict=True):
@@ -110,11 +116,18 @@ class _Division:
             later |= set(taken)
         return reversed(pieces)
 
-    def _needs(self, wanted: Sequence[fx.Node]) -> tuple[list[fx.Node], list[fx.Node]]:
-        """What a piece computes, and what it takes from before; what is cheap is computed in each."""
+    def _needs(self, outputs: Sequence[fx.Node], written: Set[str]) -> tuple[list[fx.Node], list[fx.Node]]:
+        """What a piece computes, and what it takes from before; what is cheap is computed in each.
+
+        It computes all that stands before its outputs, and all that reads the leaves whose hooks come next: these may
+        write a leaf.
+        """
         found: set[fx.Node] = set()
         taken: set[fx.Node] = set()
-        pending = list(wanted)
+        limit = max((self.places[node] for node in outputs), default=0)
+        calls = [node for node in self.nodes if node.op == "call_function" and not _is_cheap(node)]
+        first = (node for node in calls if self.places[node] < limit or _reads(node, written))
+        pending = [*outputs, *(node for node in first if node not in self.done)]
         while pending:
             node = pending.pop()
             if node in self.done and not _is_cheap(node):
@@ -125,8 +138,7 @@ class _Division:
                 if not isinstance(node.meta.get("val"), torch.Tensor):
                     pending.extend(user for user in node.users if user.op == "call_function")
         self.done |= found
-        nodes = self.program.module.graph.nodes
-        return [node for node in nodes if node in found], [node for node in nodes if node in taken]
+        return [node for node in self.nodes if node in found], [node for node in self.nodes if node in taken]
 
     def _piece(
         self,
@@ -162,6 +174,11 @@ class _Division:
 def _is_cheap(node: fx.Node) -> bool:
     """Whether a node is computed again in each piece: a view, or a constant."""
     return node.op == "get_attr" or (node.op == "call_function" and gives_memory_on(node))
+
+
+def _reads(node: fx.Node, names: Set[str]) -> bool:
+    """Whether a call reads one of these inputs, or a view of one."""
+    return any(_memory(each).name in names for each in node.all_input_nodes)
 
 
 def _memory(node: fx.Node) -> fx.Node:

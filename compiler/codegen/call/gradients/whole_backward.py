@@ -158,7 +158,7 @@ class _Emission:
 
         def leaf_0(made_4_0): ...
         def leaf_1(made_4_1): ...
-        for leaf, values in stretch_0(given, numbers, left):
+        for leaf, values in stretch_0(given, numbers, (input_1, input_2), left):
             (leaf_0, leaf_1)[leaf](values)
         (made_4_2,) = left
         """
@@ -171,15 +171,17 @@ class _Emission:
         self._line(f"given = [{', '.join(map(self._text, part.takes))}]")
         self._drop(number, part)
         self._line("left = []")
-        self._line(f"leaves = {run}(given, {self._text(part.numbers)}, left)")
+        leaves = "".join(f"{self._text(self._leaf_in(group))}, " for group in groups)
+        self._line(f"leaves = {run}(given, {self._text(part.numbers)}, ({leaves}), left)")
         self._line("done = []")
         self._line("for leaf, values in leaves:")
         self._line(f"    ({', '.join(f'leaf_{group[0]}' for group in groups)},)[leaf](values)")
         self._line("    done.append(leaf)")
         self._resumed(number, groups, taken, [self._text(value) for value in part.gives if value not in taken])
-        inner = {self._text(value) for value in taken}
-        for position in (each for group in groups for each in group):
-            self._drop(position, self.parts[position], inner | self.made_by(position))
+        behind = [position for group in groups for position in group]
+        inner = {self._text(value) for value in taken}.union(*map(self.made_by, behind))
+        for position in behind:
+            self._drop(position, self.parts[position], inner)
 
     def _resumed(
         self, number: int, groups: Sequence[Sequence[int]], taken: Sequence[Value], left: Sequence[str]
@@ -215,6 +217,14 @@ class _Emission:
         if isinstance(part, Stretch):
             return set(map(self._text, part.gives))
         return {f"made_{part.step}_{item}" for item in range(self.backward.steps[part.step].count)}
+
+    def _leaf_in(self, group: Sequence[int]) -> Value:
+        """The leaf that one of these parts accumulates into."""
+        steps = (
+            self.backward.steps[part.step] for part in map(self.parts.__getitem__, group) if isinstance(part, Ordered)
+        )
+        leaf: Value = next(step.arguments[0] for step in steps if step.kind == "accumulate")
+        return leaf
 
     def _gradient_of(self, number: int) -> Made:
         """The gradient that comes to a leaf, at the first of its parts."""
