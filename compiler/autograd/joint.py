@@ -25,6 +25,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from assay.compiler.autograd.forward_lines import lines_of_forward
 from assay.compiler.autograd.partition import viewed
+from assay.compiler.autograd.symbolic_gradients import symbols_in_gradients
 from assay.compiler.autograd.written_histories import rebased
 from assay.compiler.autograd.zero_sources import noting_zeros
 from assay.compiler.errors import Unexpected, Unsupported
@@ -188,7 +189,8 @@ def _gradients(
         raise Unsupported("the program makes a result that requires a gradient of nothing that it is given")
     try:
         lines = lines_of_forward(trace.graph, _nodes_behind(values))
-        with by_itself(), _copied_where_others_receive(leaves.values()), lines:
+        symbols = symbols_in_gradients(trace.fake_mode)
+        with by_itself(), symbols, _copied_where_others_receive(leaves.values()), lines:
             made = torch.autograd.grad(values, list(leaves.values()), tangents, allow_unused=True)
             grads = _copied_where_others_have_a_part(made)
     except Unsupported as error:
