@@ -27,6 +27,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from assay.compiler.autograd.forward_lines import lines_of_forward
 from assay.compiler.autograd.partition import viewed
+from assay.compiler.autograd.symbolic_gradients import symbols_in_gradients
 from assay.compiler.autograd.written_histories import rebased
 from assay.compiler.autograd.zero_sources import noting_zeros
 from assay.compiler.errors import Unexpected, Unsupported
@@ -198,7 +199,8 @@ def _gradients(
         raise Unsupported("the program makes a result that requires a gradient of nothing that it is given")
     try:
         lines = lines_of_forward(trace.graph, _nodes_behind(values))
-        with by_itself(), _copied_where_others_receive(leaves.values()), lines:
+        symbols = symbols_in_gradients(trace.fake_mode)
+        with by_itself(), symbols, _copied_where_others_receive(leaves.values()), lines:
             made = torch.autograd.grad(values, list(leaves.values()), tangents, allow_unused=True)
             grads = _copied_where_others_have_a_part(made)
     except Unsupported as error:
@@ -225,7 +227,7 @@ def _copied_where_others_receive(leaves: Iterable[torch.Tensor]) -> Iterator[Non
     Eager's accumulation takes over a gradient that nobody else holds, as a view of a tangent, and copies any other.
     Of what a compiled backward returns nothing is held, so that a view would always be taken over.
     """
-    copied = functools.partial(_copied_if_held, _holders_of_one())
+    copied = functools.partial(_copied_if_held, holders_of_one())
     hooks = [leaf.register_hook(copied) for leaf in leaves]
     try:
         yield
@@ -256,7 +258,7 @@ def _memory(grad: torch.Tensor) -> int | None:
 
 
 @functools.cache
-def _holders_of_one() -> int:
+def holders_of_one() -> int:
     """How many references there are to a gradient in its hook where one node receives it."""
     counts: list[int] = []
     with _disable_current_modes(), torch.enable_grad():

@@ -21,7 +21,7 @@ from assay.compiler.autograd.rematerialization.memory_budget import budget_split
 from assay.compiler.autograd.rematerialization.offload import offloaded
 from assay.compiler.autograd.rematerialization.rematerialize import cheapest_split
 from assay.compiler.autograd.saved_hooks import GraphHooks
-from assay.compiler.capture.decompositions.table import DECOMPOSITIONS, EXACT
+from assay.compiler.capture.decompositions.table import DECOMPOSITIONS, EXACT, PLAIN
 from assay.compiler.capture.examples import program_of, read_numbers, read_offsets, why_not_same
 from assay.compiler.capture.inputs import Call, check_inputs, why_not_read
 from assay.compiler.capture.list_arguments import has_lists, without_lists
@@ -371,7 +371,7 @@ def _compilers(
     made = Compilers(
         build_whole, build_whole, build_whole,
         partition=_partition(options, may_round=generate and not is_exact),
-        decompositions=(EXACT if is_exact else DECOMPOSITIONS) if generate else {},
+        decompositions=(EXACT if is_exact else DECOMPOSITIONS) if generate else PLAIN,
         write=functools.partial(write_in_place, generate=writes_kernels),
         keep=keep,
         passes=chosen,

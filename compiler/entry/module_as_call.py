@@ -17,7 +17,7 @@ from torch.fx.graph import _PyTreeCodeGen
 from torch.utils import _pytree as pytree
 
 from assay.compiler.capture.inputs import Call, fake_leaf
-from assay.compiler.capture.module_state import call_with_state
+from assay.compiler.capture.module_state import call_and_assigned, call_with_state
 from assay.compiler.entry.graph_as_call import has_regions, recording_mode, run_inlined, run_module
 from assay.compiler.errors import ExportError, InputMismatch, Unsupported
 from assay.compiler.fallback import nodes_of
@@ -46,6 +46,19 @@ def called(
     """What a module returns with this state. Raises: Unsupported where it assigns what nothing outside learns of."""
     try:
         return call_with_state(mod, state, args, kwargs, run)
+    except ExportError as reason:
+        raise Unsupported(str(reason)) from reason
+
+
+def called_and_assigned(
+    mod: nn.Module, state: dict[str, Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[Any, dict[str, torch.Tensor | None]]:
+    """What a module returns with this state, and the buffers that it replaced.
+
+    Raises: Unsupported where it assigns anything else.
+    """
+    try:
+        return call_and_assigned(mod, state, args, kwargs, run_module)
     except ExportError as reason:
         raise Unsupported(str(reason)) from reason
 

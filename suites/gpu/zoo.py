@@ -14,8 +14,9 @@ import argparse
 import gc
 import json
 import os
+import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -33,14 +34,15 @@ SAMPLE_S = 0.05
 WARM_UP = 3
 
 
-def measured(case: Case, given: argparse.Namespace) -> dict[str, Any]:
-    """The row of a model; what failed says so in `error`."""
+def measured(case: Case, given: argparse.Namespace, before_timing: Callable[[], None] = lambda: None) -> dict[str, Any]:
+    """The row of a model; what failed says so in `error`. `before_timing` is called behind all first calls."""
     row: dict[str, Any] = {"model": case.name, "mode": given.mode}
     torch._dynamo.reset()
     gc.collect()
     torch.cuda.empty_cache()
     try:
         steps = {name: _warm(case, given, name, row) for name in (given.backend, given.against, "eager-none")}
+        before_timing()
         ours, theirs, eager = steps.values()
         rounds = alternate(ours, theirs, rounds=given.rounds, device="cuda", sample_s=SAMPLE_S)
         row |= {"ms": rounds.ours_ms, "against_ms": rounds.theirs_ms, "speed_ratio": rounds.ratio}
@@ -66,18 +68,21 @@ def _warm(case: Case, given: argparse.Namespace, backend: str, row: dict[str, An
     before = recorded_bytes()
     with torch.device("cuda"):
         step = make_step(case, given.mode, resolve(backend).wrap, size=given.size, seed=0, device="cuda")
-    began = time.perf_counter()
+    began = time.monotonic()
+    print(f"{case.name}, {given.mode}: first call of {backend}", file=sys.stderr, flush=True)
     step()
     torch.cuda.synchronize()
-    row[f"first_call_s_{backend}"] = time.perf_counter() - began
+    ended = time.monotonic()
+    row |= {f"first_call_at_{backend}": (began, ended), f"first_call_s_{backend}": ended - began}
     for _ in range(WARM_UP):
         step()
     row[f"peak_bytes_{backend}"] = (peak_bytes(step, "cuda") or 0) - before
     return step
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(prog="python -m assay.suites.gpu.zoo")
+def asked(prog: str) -> argparse.ArgumentParser:
+    """What can be said of the models, and of how they are compared."""
+    parser = argparse.ArgumentParser(prog=prog)
     parser.add_argument("models", nargs="*", help="as llama; all of them by default")
     parser.add_argument("--suite", default="zoo", help="whose cases they are")
     parser.add_argument("--mode", choices=("infer", "train"), default="infer")
@@ -87,20 +92,33 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--against", default="inductor")
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--json", type=Path, help="a row is added as soon as it is measured")
-    given = parser.parse_args(arguments)
+    return parser
+
+
+def asked_cases(parser: argparse.ArgumentParser, given: argparse.Namespace) -> dict[str, Case]:
+    """The cases by the names that are asked for; ends the program, as `parser` does, at one that does not exist."""
     os.environ.setdefault("TORCHINDUCTOR_FORCE_DISABLE_CACHES", "1")
     cases = {case.name.removeprefix(f"{given.suite}."): case for case in discover((given.suite,))}
     unknown = set(given.models) - cases.keys()
     if unknown:
         parser.error(f"no cases of {given.suite}: {', '.join(sorted(unknown))}")
-    rows = []
-    for name in given.models or cases:
-        rows.append(measured(at_precision(cases[name], given.mode, given.precision), given))
-        print(rows[-1], flush=True)
-        if given.json is not None:
-            given.json.write_text(
-                json.dumps({"torch": torch.__version__, "settings": str(given), "rows": rows}, indent=1)
-            )
+    return {name: cases[name] for name in given.models or cases}
+
+
+def keep(rows: list[dict[str, Any]], given: argparse.Namespace) -> None:
+    """Prints the last row, and writes all of them where that is asked for."""
+    print(rows[-1], flush=True)
+    if given.json is not None:
+        given.json.write_text(json.dumps({"torch": torch.__version__, "settings": str(given), "rows": rows}, indent=1))
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = asked("python -m assay.suites.gpu.zoo")
+    given = parser.parse_args(arguments)
+    rows: list[dict[str, Any]] = []
+    for case in asked_cases(parser, given).values():
+        rows.append(measured(at_precision(case, given.mode, given.precision), given))
+        keep(rows, given)
     print("geometric mean of the speed ratios:", geometric_mean(row.get("speed_ratio") for row in rows))
 
 

@@ -1353,3 +1353,37 @@ def input_multiplied_in_place_by_negative_zero() -> Made:
         return x.mul_(-0.0) + y.mul_(x)
 
     return f, (leaf(3), leaf(3)), {}
+
+
+in_form = "gradients-of-a-form"
+
+
+@program(in_form)
+def means_of_losses_over_no_elements() -> Made:
+    """Each loss is no number, and its gradient has no elements."""
+
+    def f(x: Tensor, y: Tensor) -> tuple[Tensor, ...]:
+        losses = (F.mse_loss, F.l1_loss, F.smooth_l1_loss, F.huber_loss, F.soft_margin_loss, F.kl_div)
+        return tuple(loss(x * 2, y) for loss in losses)
+
+    return f, (leaf(0, 4), numbers(0, 4)), {}
+
+
+@program(in_form)
+def affine_grids_of_images_and_volumes() -> Made:
+    def f(x: Tensor, volume: Tensor, theta: Tensor, other: Tensor) -> tuple[Tensor, ...]:
+        flat = (F.affine_grid(theta, list(x.shape), align_corners=align) for align in (False, True))
+        deep = (F.affine_grid(other, list(volume.shape), align_corners=align) for align in (False, True))
+        return *(F.grid_sample(x, grid, align_corners=False) for grid in flat), *deep
+
+    return f, (leaf(2, 3, 5, 6), leaf(2, 3, 4, 5, 6), leaf(2, 2, 3), leaf(2, 3, 4)), {}
+
+
+@program(in_form)
+def images_made_smaller_without_aliasing() -> Made:
+    def f(x: Tensor, y: Tensor) -> tuple[Tensor, ...]:
+        modes = ("bilinear", "bicubic")
+        return tuple(F.interpolate(each, size=(3, 4), mode=mode, antialias=True) for each in (x, y) for mode in modes)
+
+    images = torch.randn(2, 4, 7, 9).contiguous(memory_format=torch.channels_last)
+    return f, (leaf(2, 3, 7, 9), images.requires_grad_()), {}

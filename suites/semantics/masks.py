@@ -146,3 +146,41 @@ def chosen_rows_flipped_and_normalised() -> Made:
         return v.flip(0).softmax(0), v.t().contiguous().softmax(0)
 
     return f, (leaf(6, 4), numbers(6, 1)), {}
+
+
+def _with_other_masks(f: Callable[..., Any], x: Tensor, mask: Tensor) -> list[Any]:
+    """Calls with masks that choose as many rows."""
+    return [f(x, each) for each in (mask, mask.flip(0), mask.roll(1))]
+
+
+def _with_a_mask_of_fewer(f: Callable[..., Any], x: Tensor, mask: Tensor) -> Any:
+    """A call, then one with a mask that chooses fewer rows than there are, which is an error."""
+    f(x, mask)
+    return f(x, mask & (torch.arange(len(mask), device=mask.device) > 0))
+
+
+def _spread(x: Tensor, mask: Tensor) -> Tensor:
+    rows = x.new_zeros(mask.shape[0], x.shape[1])
+    rows[mask] = x * 2
+    return rows.sin()
+
+
+def _three_of_five() -> Tensor:
+    return torch.tensor([True, True, False, False, True])
+
+
+@program(masks, scenario=_with_other_masks)
+def rows_spread_by_a_mask() -> Made:
+    """Backward looks up what the mask chooses, though Dynamo was not asked for sizes of the data."""
+    return _spread, (leaf(3, 4), _three_of_five()), {}
+
+
+@program(masks, scenario=_with_a_mask_of_fewer)
+def rows_spread_by_a_mask_of_fewer() -> Made:
+    return _spread, (leaf(3, 4), _three_of_five()), {}
+
+
+@program(masks)
+def rows_spread_by_a_constant_mask() -> Made:
+    mask = _three_of_five()
+    return lambda x: _spread(x, mask.to(x.device)), (leaf(3, 4),), {}

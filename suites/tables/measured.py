@@ -21,6 +21,7 @@ COMPARISONS = {
     "an_input": "us that an input adds",
 }
 OF_OPERATORS = "ops_2cores_at_967b1a3.json"
+OF_ARCHITECTURES = "architectures_h200.json"
 OF_CALLS = "overhead_against_inductor_2cores.json"
 
 
@@ -39,14 +40,18 @@ def ratios(rows: Sequence[Row], key: str, mode: str) -> list[float]:
     return [row[key] for row in rows if row["mode"] == mode and row.get(key) and row.get("verdict", "same") == "same"]
 
 
+def _place_of_gpu(found: Mapping[str, Any]) -> str:
+    return f"{found['device'].removeprefix('one ')}, torch {found['torch'].partition('+')[0]}, {found['date']}"
+
+
 def _place(where: Mapping[str, Any]) -> str:
     """The machine, the version of torch and the day of a measurement."""
     return f"{where['cpu']}, {where['cores']} cores, torch {where['torch'].partition('+')[0]}, {where['date'][:10]}"
 
 
 def summary() -> str:
-    """Assay beside Inductor in six rows."""
-    cpu, gpu, calls = measured(ON_CPU), measured(ON_GPU), measured(OF_CALLS)
+    """Assay beside Inductor in seven rows."""
+    cpu, gpu, calls, others = (measured(name) for name in (ON_CPU, ON_GPU, OF_CALLS, OF_ARCHITECTURES))
     first = [
         dict(row, ratio=row["first_call_s_inductor"] / row["first_call_s_assay"])
         for row in gpu["rows"]
@@ -54,7 +59,7 @@ def summary() -> str:
     ]
     tiny = [row for row in calls["rows"] if row["against"] == "inductor" and "tiny" in row["case"]]
     on_cpu = _place(cpu["environment"])
-    on_gpu = f"{gpu['device'].removeprefix('one ')}, torch {gpu['torch']}, {gpu['date']}"
+    on_gpu = _place_of_gpu(gpu)
     lines = [
         ("CPU: speed of a step", cpu["rows"], "speed_ratio", on_cpu),
         ("CPU: cold compile time", cpu["rows"], "compile_ratio", on_cpu),
@@ -62,6 +67,7 @@ def summary() -> str:
         ("CPU: a call of a tiny function", tiny, "speed_ratio", _place(calls["environment"])),
         ("GPU: speed of a step", gpu["rows"], "speed_ratio", on_gpu),
         ("GPU: first call", first, "ratio", on_gpu),
+        ("GPU: speed, models that nothing was tuned on", others["rows"], "speed_ratio", _place_of_gpu(others)),
     ]
     table = ["| Inductor's over Assay's, geometric mean | inference | training | measured on |", "|---|---|---|---|"]
     for what, rows, key, place in lines:
@@ -145,6 +151,39 @@ def _times(row: Row | None) -> tuple[str, str, str, str]:
     if row is None:
         return "", "", "", ""
     return (*(f"{row[key]:.3g}" for key in ("ms", "against_ms", "eager_ms")), f"{row['speed_ratio']:.2f}")  # type: ignore[return-value]
+
+
+def architectures_on_gpu() -> str:
+    """Each architecture that no suite is tuned on: times, and Inductor's time, first call and memory over ours."""
+    rows = [row for row in measured(OF_ARCHITECTURES)["rows"] if "speed_ratio" in row]
+    by_mode = {mode: {row["model"]: row for row in rows if row["mode"] == mode} for mode in ("infer", "train")}
+    cells = (
+        (model.partition(".")[2], *(text for mode in by_mode for text in _beside(by_mode[mode].get(model))))
+        for model in sorted({row["model"] for row in rows})
+    )
+    means = (
+        text
+        for found in by_mode.values()
+        for text in ("", "", *(f"**{mean(by)}**" for by in zip(*map(_over, found.values()), strict=True)))
+    )
+    heads = ("ms", "Inductor", "speed", "first call", "memory")
+    return table(
+        ("model", *(f"{mode} {head}" if head == "ms" else head for mode in by_mode for head in heads)),
+        [*cells, ("**geometric mean**", *means)],
+    )
+
+
+def _over(row: Row) -> tuple[float, float, float]:
+    """Inductor's over ours: a step's time, the first call's, a step's memory."""
+    pairs = (("first_call_s_inductor", "first_call_s_assay"), ("peak_bytes_inductor", "peak_bytes_assay"))
+    first, memory = (row[theirs] / row[ours] for theirs, ours in pairs)
+    return row["speed_ratio"], first, memory
+
+
+def _beside(row: Row | None) -> tuple[str, ...]:
+    if row is None:
+        return ("",) * 5
+    return (*(f"{row[key]:.3g}" for key in ("ms", "against_ms")), *(f"{ratio:.2f}" for ratio in _over(row)))
 
 
 def zoo_recorded_on_gpu() -> str:

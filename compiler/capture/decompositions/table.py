@@ -16,6 +16,7 @@ from assay.compiler.capture.decompositions.batch_norm import BATCH_NORM, EXACT_B
 from assay.compiler.capture.decompositions.foreach import EXACT_FOREACH, FOREACH
 from assay.compiler.capture.decompositions.group_norm import GROUP_NORM
 from assay.compiler.capture.decompositions.masked_puts import PUTS
+from assay.compiler.capture.decompositions.means_of_nothing import means_of_nothing
 from assay.compiler.capture.decompositions.nll_loss import NLL_LOSS
 from assay.compiler.capture.decompositions.view_copies import COPIES
 from assay.compiler.capture.decompositions.view_steps import mark_as_one
@@ -93,6 +94,9 @@ OWN: Decompositions = {
     aten.pow.Tensor_Scalar: power,
     aten.expand.default: expanded,
 }
+PLAIN: Decompositions = {**means_of_nothing({})}
+"""Those without which an operator cannot run at all."""
+
 EXACT: Decompositions = {
     **get_decompositions([aten.slice_backward, aten.select_backward, aten.new_zeros, aten.new_ones, aten.new_full]),  # type: ignore[dict-item]
     aten.expand.default: expanded,
@@ -102,10 +106,11 @@ EXACT: Decompositions = {
     **COPIES,
     **WIDE_SUMS,
     **PUTS,
+    **PLAIN,
 }
 """Those that do what eager does, bit for bit, but for the order of a sum."""
 
 DECOMPOSITIONS: Decompositions = {
     **TABLE, **OWN, **BATCH_NORM, **GROUP_NORM, **NLL_LOSS,  # type: ignore[dict-item]
-    **FOREACH, **COPIES, **WIDE_SUMS, **PUTS,
+    **FOREACH, **COPIES, **WIDE_SUMS, **PUTS, **means_of_nothing(TABLE),  # type: ignore[arg-type]
 }  # fmt: skip

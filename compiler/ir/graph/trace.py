@@ -320,7 +320,7 @@ class Trace:
         graph.output(list(outputs))
         _keep_checks(graph)
         eliminate_dead_nodes(graph)
-        check_unread(graph)
+        check_unread(graph, is_view)
         for node in graph.nodes:
             if _has_made_up_size(node):
                 raise Unsupported(f"the size of what {node.target} gives is its data's, and this torch makes one up")
