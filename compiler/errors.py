@@ -99,6 +99,10 @@ BANS = {
         "the forward assigns tensors to {names}: nothing outside of the module learns of it; register each as a "
         "buffer, which an exported graph returns, or return the tensor"
     ),
+    "number": (
+        "the forward assigns a number, a flag or a text to {names}: nothing outside of the module learns of it, and "
+        "a recording knows one value alone; keep it in a buffer"
+    ),
     "registered": "the forward adds or removes the parameter or buffer {name!r}: do that before the export",
     "parameter_assigned": (
         "the forward assigns the parameter {name!r}: an exported graph returns new values of buffers only; make it a "

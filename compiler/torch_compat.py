@@ -121,6 +121,15 @@ def node_of_name(name: str) -> tuple[Callable[..., Any], bool] | None:
     return (found.fn, True) if hasattr(found, "fn") else (found, False)
 
 
+def refused_gradient(error: RuntimeError) -> str | None:
+    """What an error says of a gradient that the engine refuses; None for other errors.
+
+    The engine checks a recorded gradient under a prefix of its own, where eager names the function.
+    """
+    _, found, refusal = str(error).partition("[Compiled Autograd Tracing:]")
+    return refusal if found else None
+
+
 def _known_to_torch() -> Any:
     return getattr(sys.modules.get("torch._dynamo.compiled_autograd"), "ops", None)
 

@@ -17,7 +17,7 @@ import pytest
 import torch
 from torch.utils import _pytree as pytree
 
-from assay.harness.captor import Captor
+from assay.harness.captor import Captor, test_and_number
 from assay.harness.case import Case, Made
 
 PLUGIN = ("-p", "no:assay", "-p", "assay.harness.pytest_plugin", "-p", "no:cacheprovider")
@@ -29,7 +29,7 @@ class NotATest(Exception):
 
 
 def case_of_test(path: Path, name: str) -> Case:
-    """The case of a test's first call of the fixture. Raises: NotATest."""
+    """The case of a test's call of the fixture: its first one, or that of `NAME (call 2)`. Raises: NotATest."""
     made = made_by_test(path, name)
     return Case(
         f"{path.name}::{name}", lambda: made_by_test(path, name), (mode_of(*made),), (), ("tiny",), f"{path}::{name}"
@@ -38,9 +38,10 @@ def case_of_test(path: Path, name: str) -> Case:
 
 def made_by_test(path: Path, name: str) -> Made:
     """The callable and the arguments that a test makes. Raises: NotATest."""
-    captor, said = Captor(), io.StringIO()
+    test, number = test_and_number(name)
+    captor, said = Captor(number), io.StringIO()
     with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
-        pytest.main([f"{path}::{name}", "-q", *PLUGIN], plugins=[captor])
+        pytest.main([f"{path}::{test}", "-q", *PLUGIN], plugins=[captor])
     if captor.call is None:
         lines = [line for line in said.getvalue().splitlines() if line.strip()]
         raise NotATest(f"{path}::{name} hands nothing to `same_as_eager`: {' '.join(lines[-3:])[-300:]}")

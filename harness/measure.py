@@ -229,6 +229,28 @@ def python_calls(step: Step) -> int:
     return calls
 
 
+def python_instructions(step: Step) -> int:
+    """How many instructions of Python's interpreter a call executes. It does not depend on the clock, and sees changes
+    that call no other function."""
+    count = 0
+
+    def executed(frame: Any, event: str, argument: Any) -> Any:
+        nonlocal count
+        count += event == "opcode"
+        return executed
+
+    def entered(frame: Any, event: str, argument: Any) -> Any:
+        frame.f_trace_opcodes, frame.f_trace_lines = True, False
+        return executed
+
+    sys.settrace(entered)
+    try:
+        step()
+    finally:
+        sys.settrace(None)
+    return count
+
+
 @dataclass(frozen=True, slots=True)
 class ColdCompile:
     """First-call times: under the backend, and under Dynamo's own backend "eager", which only traces."""

@@ -57,6 +57,10 @@ class Result:
     begun: dict[str, int] = field(default_factory=dict)
     is_warm: bool = False
     """Whether it is of a process that found its caches filled."""
+    dtypes: tuple[str, ...] = ()
+    """Of all tensors that the call can reach."""
+    layouts: tuple[str, ...] = ()
+    """Of the same (harness/observe/traits.py)."""
 
     @property
     def is_noise(self) -> bool:
@@ -64,6 +68,7 @@ class Result:
         return self.speed_spread is not None and is_noise(self.speed_spread)
 
 
+TRAITS = ("dtypes", "layouts")
 SPREADS = ("eager_ms_spread", "ms_spread", "speed_spread")
 MOST_SPREAD = 1.5
 """How far apart the quartiles of a measurement may be, as a ratio."""
@@ -79,4 +84,5 @@ def read(row: dict[str, Any]) -> Result:
     """The result of which `row` is the JSON form."""
     differences = tuple(Difference(**difference) for difference in row["differences"])
     spreads = {name: tuple(value) for name in SPREADS if (value := row.get(name)) is not None}
-    return Result(**{**row, **spreads, "differences": differences})
+    traits = {name: tuple(row.get(name, ())) for name in TRAITS}
+    return Result(**{**row, **spreads, **traits, "differences": differences})

@@ -7,8 +7,13 @@
 
 The fixture calls the function as `assay run` would: several times, with gradients where it has any, and compares all
 that can be observed. The test fails where something differs, and shows what. Without the option it is held with
-`eager`, Dynamo alone. `--assay-record=URL` keeps what was found in a store of runs. There a test is called as pytest
-calls it, and `assay ladder`, `bisect`, `shrink` and `repro` take that name.
+`eager`, Dynamo alone.
+
+A call that is not done after `--assay-timeout=S` fails its test, and shows where it was. What hangs in compiled code,
+or ends the process, does so in a process of its own with `--assay-isolate`: only its test fails.
+
+`--assay-record=URL` keeps what was found in a store of runs. There a test is called as pytest calls it, and its second
+call of the fixture is `NAME (call 2)`. `assay ladder`, `bisect`, `shrink` and `repro` take that name.
 
 pytest loads this file in every run of an environment with Assay in it, so torch is loaded by the first test that asks.
 """
@@ -21,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from assay.harness.captor import Captor, captor_of
+from assay.harness.captor import Captor, Test, captor_of
 
 if TYPE_CHECKING:
     from assay.harness.held_by_pytest import Holder
@@ -35,6 +40,8 @@ DEFAULT = "eager"
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("assay", "holding functions to eager")
     group.addoption("--assay-backend", default=DEFAULT, metavar="NAME", help="the backend of torch.compile to hold")
+    group.addoption("--assay-timeout", type=float, default=300.0, metavar="S", help="seconds that a call may take")
+    group.addoption("--assay-isolate", action="store_true", help="hold each call in a process of its own")
     group.addoption("--assay-record", default="", metavar="URL", help="keep what was found in this store of runs")
 
 
@@ -52,7 +59,8 @@ def assay_holder(request: pytest.FixtureRequest) -> Iterator[Holder | Captor]:
         yield captor
         return
     options = request.config.getoption
-    with _holding().Holder.open(options("--assay-backend"), options("--assay-record")) as holder:
+    wanted = _holding().Wanted(options("--assay-backend"), options("--assay-timeout"), options("--assay-isolate"))
+    with _holding().Holder.open(wanted, options("--assay-record")) as holder:
         yield holder
 
 
@@ -61,7 +69,7 @@ def same_as_eager(request: pytest.FixtureRequest, assay_holder: Holder | Captor)
     """Holds a function with its arguments to eager, on the backend of the command line."""
 
     def hold(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Result:
-        result = assay_holder.hold(request.node.nodeid, function, args, kwargs)
+        result = assay_holder.hold(Test(request.node.nodeid, request.node.path), function, args, kwargs)
         if result.verdict not in ("same", "fell-back"):
             pytest.fail(_holding().told(result), pytrace=False)
         return result

@@ -59,6 +59,7 @@ from assay.harness.observe.observation import (
     set_mode,
 )
 from assay.harness.observe.scripts import Scripts, acts_for, bytes_of_state
+from assay.harness.observe.traits import traits_of
 from assay.harness.outcome import Difference, Result
 from assay.harness.protocol.acts import FEW, Protocol
 from assay.harness.timed_alone import alone
@@ -141,7 +142,9 @@ def run_case(case: Case, mode: str, backend: str | Backend, asked: RunRequest = 
             if device != "cpu" and len(acts) > len(FEW[mode]):
                 scripts = scripts.without(_on_the_host(scripts, size, seed))
             watch = Watch(is_poked=asked.is_poked)
-            return _Trial(case, mode, resolved, call, seed, scripts, watch).result(asked.timed, asked.quick)
+            traits = traits_of(walk_call(call.function, call.args, call.kwargs).tensors.values())
+            row = _Trial(case, mode, resolved, call, seed, scripts, watch).result(asked.timed, asked.quick)
+            return dataclasses.replace(row, dtypes=traits.dtypes, layouts=traits.layouts)
     except (CaseError, CloneError) as error:
         return Result(case.name, mode, resolved.name, "no-oracle", detail=str(error))
     finally:

@@ -96,12 +96,12 @@ CALLS: dict[str, Callable[..., Any]] = {
     "opaque": lambda step, *given: step.function(*given),
     "add": lambda step, old, new: add(old, new),
     "accumulate": lambda step, leaf, gradient: accumulate(leaf, gradient),
-    "tensor_pre_hook": lambda step, hook, gradient: kept(hook(gradient), gradient),
+    "tensor_pre_hook": lambda step, hook, gradient, _: kept(hook(gradient), gradient),
     "retain_grad": lambda step, hook, gradient: call_retained(hook, gradient),
     "pre_hook": lambda step, hook, given: kept(hook(given), given),
     "post_hook": lambda step, hook, made, given: kept(hook(made, given), made),
     "post_accumulate_hook": lambda step, hook, leaf: hook(leaf),
     "unpack": lambda step, hook, packed: hook(packed),
-    "backward": lambda step, context, given, saved: of_function(context, given, saved),
+    "backward": lambda step, context, given, saved, is_tensor: of_function(context, given, saved),
 }
 """What each kind of step is on real tensors."""

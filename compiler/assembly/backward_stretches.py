@@ -56,9 +56,7 @@ class StretchCall:
         else:
             variant = self._compile(given, kind)
         if variant.run is None:
-            known = self._known(numbers) | dict(zip(self.stretch.takes, given, strict=True))
-            given.clear()
-            return run_steps(self.backward, self.stretch, known)
+            return self._run(given, numbers)
         if None in kind.outlines:
             given = [value for value in given if value is not None]
         given += [numbers[place] for place in variant.symbols]
@@ -85,12 +83,24 @@ class StretchCall:
 
     def _traced(self, given: list[Any], kind: Kind, moving: Moving | None) -> Traced:
         """The stretch with symbols for what is moving; with numbers alone where formulas refuse the symbols, as they do
-        where one of two equal sizes is a number. What they refuse as numbers eager refuses too."""
+        where one of two equal sizes is a number. What they refuse as numbers eager refuses too, in words of its own."""
         table = self.compilers.decompositions
         if moving is not None:
             with suppress(RuntimeError):
                 return trace_stretch(self.backward, self.stretch, given, self._known(kind.numbers), table, moving)
-        return trace_stretch(self.backward, self.stretch, given, self._known(kind.numbers), table)
+        try:
+            return trace_stretch(self.backward, self.stretch, given, self._known(kind.numbers), table)
+        except Unsupported:
+            raise
+        except RuntimeError:
+            self._run(list(given), kind.numbers)  # raises what eager does; an error of the trace alone stands
+            raise
+
+    def _run(self, given: list[Any], numbers: tuple[float, ...]) -> Sequence[Any]:
+        """What the steps give, run one by one; `given` is emptied."""
+        known = self._known(numbers) | dict(zip(self.stretch.takes, given, strict=True))
+        given.clear()
+        return run_steps(self.backward, self.stretch, known)
 
     def _variant(self, given: list[Any], kind: Kind) -> Variant:
         moving = Moving.between(kind, [variant.kind for variant in self.variants])

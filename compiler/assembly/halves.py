@@ -173,13 +173,15 @@ def higher_order(
     def make(path: Path, at: Sizes, is_open: bool) -> Order:
         sizes = dict(zip(call.sizes(), at, strict=True))
         with ambient.restored(), transforms_left(), journal.stage("differentiate"):
-            captured = capture(call.at(sizes) if sizes else call, compilers.decompositions)
-            kept = kept_by(forward())
+            plain, kept = call.without_regions(), kept_by(forward())
+            if plain is not call:  # the names of its values are others then, but for its inputs
+                kept = {name: kept[name] for name in kept.keys() & {*call.names}}
+            captured = capture(plain.at(sizes) if sizes else plain, compilers.decompositions)
             is_drawn = not any(has_symbols(node.meta.get("val")) for node in forward().placeholders)
             steps = [*merged, *(drawn if is_drawn else ())]
             prepare = functools.partial(optimize, passes=steps, journal=journal, name="recorded again")
             if sizes:
-                kept = as_recorded(kept, capture(call, compilers.decompositions), captured, prepare)
+                kept = as_recorded(kept, capture(plain, compilers.decompositions), captured, prepare)
             again = gradients_again(captured, path, kept, sizes, is_open=is_open, prepare=prepare)
         program = optimize(again.program, compilers.passes, journal, f"order_{len(path)}")
         recorded = by_operators(copied(program))

@@ -22,8 +22,10 @@ from torch.autograd.graph import Node, get_gradient_edge
 from torch.utils.hooks import RemovableHandle
 
 from assay.compiler.assembly.backward_stretches import StretchCall
+from assay.compiler.assembly.changed_hooks import Rest
 from assay.compiler.assembly.collecting_later import collecting_later
 from assay.compiler.assembly.compilers import Compilers
+from assay.compiler.autograd.joint import holders_of_one
 from assay.compiler.autograd.whole.eager_order import Roots
 from assay.compiler.autograd.whole.recorder import Begun, Call, Recorder
 from assay.compiler.autograd.whole.segments import cut
@@ -33,7 +35,15 @@ from assay.compiler.ir.graph.backward.engine_steps import Backward
 from assay.compiler.journal import Journal, count_backward, count_eager_backward
 from assay.compiler.options import Options
 from assay.compiler.runtime.call import in_batch
-from assay.compiler.runtime.engine_calls import Outdated, note_removed, removed
+from assay.compiler.runtime.engine_calls import (
+    Outdated,
+    beside,
+    changes,
+    given_hooks,
+    note_added,
+    note_removed,
+    removed,
+)
 from assay.compiler.torch_compat import captures_elsewhere
 
 MakeCompilers = Callable[[Options, Journal], Compilers]
@@ -47,14 +57,14 @@ engine_hook: Any = torch._C._dynamo.compiled_autograd
 def compiling(options: Options, make: MakeCompilers) -> Iterator[None]:
     """While it is entered, backwards are compiled; what was there before it is there again behind it."""
     compiler = _compiler_of(options, make)
-    engine, remove = Variable._execution_engine, RemovableHandle.remove
+    holders_of_one()  # runs a backward when it is asked first, as a compile within a backward would
+    engine = Variable._execution_engine
     outer = engine_hook.set_autograd_compiler(compiler.recorder, True)
     Variable._execution_engine = Engine(plain_engine(), compiler)  # type: ignore[assignment]
-    RemovableHandle.remove = _removing(remove)  # type: ignore[method-assign,assignment]
     try:
-        yield
+        with _noticing_hooks():
+            yield
     finally:
-        RemovableHandle.remove = remove  # type: ignore[method-assign]
         Variable._execution_engine = engine
         engine_hook.set_autograd_compiler(*outer)
 
@@ -71,6 +81,37 @@ def switch_on(options: Options, make: MakeCompilers) -> None:
 def switch_off() -> None:
     """Backwards are what they were before `switch_on`."""
     _switched_on.close()
+
+
+@contextmanager
+def _noticing_hooks() -> Iterator[None]:
+    """While it is entered, a compiled backward learns of hooks that come and go while it runs."""
+    ways: tuple[tuple[Any, str, Callable[..., Any]], ...] = (
+        (RemovableHandle, "remove", _removing),
+        (torch.Tensor, "register_hook", _adding),
+        (torch.Tensor, "register_post_accumulate_grad_hook", _adding),
+    )
+    with ExitStack() as restored:
+        for owner, name, noticing in ways:
+            before = getattr(owner, name)
+            setattr(owner, name, noticing(before))
+            restored.callback(setattr, owner, name, before)
+        yield
+
+
+def _adding(register: Callable[..., RemovableHandle]) -> Callable[..., RemovableHandle]:
+    """A method of tensors that registers a hook, of which a compiled backward that runs meanwhile learns."""
+
+    @functools.wraps(register)
+    def adding(tensor: torch.Tensor, hook: Callable[..., Any]) -> RemovableHandle:
+        handle = register(tensor, hook)
+        run = eager_engine.offered
+        if run is not None and run.has_begun and run.thread == threading.get_ident() and not is_recorded():
+            if run.meets(tensor):
+                note_added(tensor)
+        return handle
+
+    return adding
 
 
 def _removing(remove: Callable[[RemovableHandle], None]) -> Callable[[RemovableHandle], None]:
@@ -167,6 +208,23 @@ class Run:
     has_begun: bool = False
     taken: threading.Event = field(default_factory=threading.Event)
     callbacks: list[Callable[[], None]] = field(default_factory=list)
+    walked: dict[Node, int] = field(default_factory=dict)
+    thread: int = field(default_factory=threading.get_ident)
+
+    @property
+    def roots(self) -> Roots:
+        starts, ends = (tuple(map(_node_of, each)) for each in (self.outputs, self.inputs))
+        return Roots(starts, ends or None)
+
+    def meets(self, tensor: torch.Tensor) -> bool:
+        """Whether the backward comes to a tensor."""
+        return tensor.requires_grad and get_gradient_edge(tensor).node in self.numbers()
+
+    def numbers(self) -> Mapping[Node, int]:
+        """The nodes of the backward, by their numbers in the engine's order."""
+        if not self.walked:
+            self.walked.update(self.roots.numbers())
+        return self.walked
 
 
 @dataclass(slots=True)
@@ -190,8 +248,9 @@ class Engine:
             return self._run_eager(given, rest)
         try:
             found = self._run_compiled(run, given, rest)
-            for callback in run.callbacks:  # one may add others
-                callback()
+            with torch.no_grad():
+                for callback in run.callbacks:  # one may add others
+                    callback()
             return found
         except (NotImplementedError, RuntimeError) as error:
             if run.has_begun:
@@ -202,6 +261,9 @@ class Engine:
             self.compiler.recording.close()
             self.compiler.run = eager_engine.offered = None
             removed.clear()
+            changes.clear()
+            given_hooks.clear()
+            beside.leave()
             _running.release()
         found = self._run_eager(given, rest)
         count_eager_backward(f"the engine cannot hand it over: {refusal.splitlines()[0]}")
@@ -229,6 +291,9 @@ class Engine:
 
     def _run_eager(self, given: tuple[Any, ...], rest: Mapping[str, Any]) -> Any:
         with eager_engine:
+            run = eager_engine.offered
+            if run is not None and run.thread != threading.get_ident():
+                beside.enter()
             return self.engine.run_backward(*given, **rest)
 
     def queue_callback(self, callback: Callable[[], None]) -> None:
@@ -283,10 +348,11 @@ class BackwardCompiler:
 
     def places(self, names: Sequence[str]) -> Mapping[int, int] | None:
         """Where each node stands in eager's order, by its number in the engine's; None where nobody knows the roots."""
-        if self.run is None:
-            return None
-        starts, ends = (tuple(map(_node_of, each)) for each in (self.run.outputs, self.run.inputs))
-        return Roots(starts, ends or None).places(names)
+        return None if self.run is None else self.run.roots.places(names)
+
+    def numbers(self) -> Mapping[Node, int]:
+        """The nodes of the backward that runs now, by their numbers in the engine's order."""
+        return {} if self.run is None else self.run.numbers()
 
     def compile(self, backward: Backward, begun: Begun) -> tuple[Call, Callable[..., object]]:
         journal = Journal.open(self.options)
@@ -299,6 +365,7 @@ class BackwardCompiler:
             parts,
             len(begun.inputs),
             lambda stretch: StretchCall(backward, stretch, compilers, journal),
+            Rest(backward, parts, self.numbers),
         )
         journal.state("source_backward", lambda: source.text)
         call = load(source.text, source.namespace, "whole_backward")
@@ -311,6 +378,7 @@ def _run(compiler: BackwardCompiler, call: Call, *given: Any) -> list[torch.Tens
     if compiler.run is not None:
         compiler.run.has_begun = True
         compiler.run.taken.set()
+        given_hooks[:] = given[3]
     with eager_engine:
         return call(*given)
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import sympy
 import torch
@@ -24,6 +24,7 @@ from assay.compiler.autograd.rematerialization.random_replay import draw_again, 
 from assay.compiler.errors import Unsupported
 from assay.compiler.ir.graph.backward.derivative_path import Again, Path
 from assay.compiler.ir.graph.captured import Captured
+from assay.compiler.ir.graph.held_functions import HELD_FUNCTIONS, is_any_inside
 from assay.compiler.ir.graph.roles import Program, Signature, UserInput, UserOutput
 from assay.compiler.ir.graph.trace import autocast_off, is_random, module_of
 from assay.compiler.ir.tensors.layout.strides import SYMBOLIC, number_at
@@ -196,6 +197,8 @@ def _read(
             continue
         if node.op == "placeholder":
             raise Unsupported(f"a gradient of a gradient needs {node.name}, which eager's forward does not keep")
+        if node.target in HELD_FUNCTIONS and is_any_inside(node, cast(torch.nn.Module, graph.owning_module), is_random):
+            raise Unsupported(f"a gradient of a gradient needs the random numbers of {node.name}, which are not kept")
         if is_random(node):
             if state_name(node) not in kept:
                 raise Unsupported(

@@ -217,7 +217,7 @@ def _copied_where_others_receive(leaves: Iterable[torch.Tensor]) -> Iterator[Non
     Eager's accumulation takes over a gradient that nobody else holds, as a view of a tangent, and copies any other.
     Of what a compiled backward returns nothing is held, so that a view would always be taken over.
     """
-    copied = functools.partial(_copied_if_held, _holders_of_one())
+    copied = functools.partial(_copied_if_held, holders_of_one())
     hooks = [leaf.register_hook(copied) for leaf in leaves]
     try:
         yield
@@ -248,7 +248,7 @@ def _memory(grad: torch.Tensor) -> int | None:
 
 
 @functools.cache
-def _holders_of_one() -> int:
+def holders_of_one() -> int:
     """How many references there are to a gradient in its hook where one node receives it."""
     counts: list[int] = []
     with _disable_current_modes(), torch.enable_grad():

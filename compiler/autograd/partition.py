@@ -25,6 +25,7 @@ from assay.compiler.ir.graph.trace import (
     IN_BACKWARD,
     READS_STASHED,
     RECOMPUTED,
+    STANDS_FOR,
     STASHED,
     SYMBOLIC,
     UNCHECKED,
@@ -81,7 +82,7 @@ def split(joint: Program, recompute: Callable[[fx.Node], bool], explain: Explain
     order |= {size: order[of] for size, of in layouts.items()}
     before |= layouts.keys()
     saved |= layouts.keys()
-    saved_roles = [(Saved(n.name), n) for n in sorted(saved, key=order.__getitem__)]
+    saved_roles = _saved_roles(sorted(saved, key=order.__getitem__))
     tangents = [r for r in signature.inputs if isinstance(r, Tangent)]
     drawn = [node for node in joint.module.graph.nodes if node in after and node in before and is_random(node)]
     if not all(map(is_replayable, drawn)):
@@ -97,6 +98,13 @@ def split(joint: Program, recompute: Callable[[fx.Node], bool], explain: Explain
     forward, states = keep_states(forward, [node.name for node in drawn])
     backward = draw_again(backward, states, len(saved_roles))
     return Split(forward, backward, lambda: list(_decisions(joint, after, saved, before & after, explain)))
+
+
+def _saved_roles(saved: Sequence[fx.Node]) -> list[tuple[Saved, fx.Node]]:
+    """What forward keeps, by name: an input that a region returns by the name of the input, if that is not kept too."""
+    names = {node.name for node in saved}
+    stands_for = [node.meta.get(STANDS_FOR, node.name) for node in saved]
+    return [(Saved(node.name if name in names else name), node) for name, node in zip(stands_for, saved, strict=True)]
 
 
 def halves(joint: Program, recompute: Callable[[fx.Node], bool]) -> tuple[set[fx.Node], set[fx.Node], set[fx.Node]]:
@@ -182,6 +190,8 @@ def is_free(node: fx.Node) -> bool:
     Not a view of an input: eager saves the view, which outlives that the input is given other memory (`.data = ...`).
     """
     call, _ = producer(node)
+    if call.op == "get_attr":  # a function or an object, which both halves hold; a tensor may be another one later
+        return not isinstance(call.meta.get("val"), torch.Tensor)
     if call.op != "call_function" or is_random(call):
         return False
     if isinstance(node.meta.get("val"), SYMBOLIC):  # arithmetic is free, and what is read off a tensor is not

@@ -50,7 +50,7 @@ class Call:
     in pieces; None where all of it is for eager. `names` are what the graph calls the leaves; by default it calls them
     by their roles. With `holds_functions` operators that take functions are nodes of the graph, as `cond` and `scan`
     are; else such a program is refused. With `shows_results` the graph also returns the results that the call makes of
-    inputs and of other results.
+    inputs and of other results. `inlined` is the function without calls of regions; None where there are none.
     """
 
     function: Callable[[list[object]], Sequence[object]]
@@ -66,10 +66,15 @@ class Call:
     names: tuple[str, ...] = ()
     holds_functions: bool = False
     shows_results: bool = False
+    inlined: Callable[[list[object]], Sequence[object]] | None = None
 
     def eager(self, leaves: list[object]) -> Sequence[object]:
         """The call itself, uncompiled."""
-        return self.function(leaves)
+        return (self.inlined or self.function)(leaves)
+
+    def without_regions(self) -> Call:
+        """The same call, its regions recorded as if they stood there."""
+        return self if self.inlined is None else replace(self, function=self.inlined, inlined=None)
 
     def frozen(self) -> tuple[int, ...]:
         """The positions of tensors that require no grad, where whoever calls may not notice that they do later."""

@@ -1,6 +1,6 @@
 """A module, called with its state given, that is left as it was found: what a forward assigns is noticed.
 
-self.buffer = self.buffer * 2      the same as writing the buffer in place
+self.buffer = self.buffer * 2      the same as writing the buffer in place, or one more result for the caller to assign
 self.seen = x, self.weight = ...   ExportError: nothing outside the module would know of it
 """
 
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,6 +23,9 @@ Contents = tuple[Any, Any]
 """A container, and a copy of it as it was."""
 
 CONTAINERS = (list, dict, set, deque)
+NUMBERS = (bool, int, float, complex, str)
+IS_NEW = object()
+"""Stands for the value of an attribute that was not there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +53,65 @@ def call_with_state(
 
     Raises: ExportError for any other parameter, buffer or tensor attribute that the forward assigns.
     """
+    done = _called(module, state, args, kwargs, call)
+    return _write_assigned(module, done)
+
+
+def call_and_assigned(
+    module: nn.Module,
+    state: Mapping[str, object],
+    args: Any,
+    kwargs: Any,
+    call: Callable[..., Any] = nn.Module.__call__,
+) -> tuple[Any, dict[str, torch.Tensor | None]]:
+    """What such a call returns, and by their names the buffers that the forward replaced, for `assign`.
+
+    Raises: ExportError for any other parameter, buffer, tensor or number that the forward assigns.
+    """
+    done = _called(module, state, args, kwargs, call)
+    if done.numbers:
+        raise ExportError.because("number", names=", ".join(map(repr, done.numbers)))
+    assigned = dict(done.assigned())
+    for name in assigned:
+        owner, key = _owner(module, name)
+        if key in owner._parameters:
+            raise ExportError.because("parameter_assigned", name=name)
+        if key not in owner._buffers:
+            raise ExportError.because("registered", name=name)
+    return done.results, assigned
+
+
+def assign(module: nn.Module, assigned: Mapping[str, torch.Tensor | None]) -> None:
+    """Replaces buffers of a module, by their names."""
+    for name, value in assigned.items():
+        owner, key = _owner(module, name)
+        owner._buffers[key] = value
+
+
+def _owner(module: nn.Module, name: str) -> tuple[nn.Module, str]:
+    path, _, key = name.rpartition(".")
+    return module.get_submodule(path), key
+
+
+@dataclass(frozen=True, slots=True)
+class _Done:
+    """A call that was made: the state that it was given, the state that it left, and the names of plain attributes that
+    hold other numbers than before."""
+
+    results: Any
+    given: Mapping[str, torch.Tensor]
+    after: Mapping[str, torch.Tensor]
+    numbers: Sequence[str]
+
+    def assigned(self) -> Iterator[tuple[str, torch.Tensor | None]]:
+        """What the call registered in the place of what it was given."""
+        for name in {**self.given, **self.after}:
+            if self.given.get(name) is not (new := self.after.get(name)):
+                yield name, new
+
+
+def _called(module: nn.Module, state: Mapping[str, object], args: Any, kwargs: Any, call: Callable[..., Any]) -> _Done:
+    """Makes the call with this state, and leaves the module as it was."""
     before = list(_attributes(module))
     registered = list(_registered(module))
     try:
@@ -58,9 +120,10 @@ def call_with_state(
         results = call(module, *args, **kwargs)
         after = _state(module)
         _check_attributes(module, before, given.values())
+        numbers = list(_other_numbers(module, before))
     finally:
         _restore(module, [*before, *registered])
-    return _write_assigned(module, given, after, results)
+    return _Done(results, given, after, numbers)
 
 
 def _bind(module: nn.Module, state: Mapping[str, object]) -> None:
@@ -147,6 +210,15 @@ def _check_attributes(module: nn.Module, before: list[_Attribute], given: Iterab
         raise ExportError.because("attribute", names=", ".join(map(repr, assigned)))
 
 
+def _other_numbers(module: nn.Module, before: Iterable[_Attribute]) -> Iterator[str]:
+    """The plain attributes that hold another number, flag or text than before, or did not hold one."""
+    held = {each.path: each.value for each in before}
+    for each in _attributes(module):
+        old = held.get(each.path, IS_NEW)
+        if isinstance(each.value, NUMBERS) and each.value is not old and each.value != old:
+            yield each.path
+
+
 def _restore(module: nn.Module, before: list[_Attribute]) -> None:
     """Puts every plain attribute back, and what its containers held."""
     known = {(id(each.module), each.name) for each in before}
@@ -160,23 +232,21 @@ def _restore(module: nn.Module, before: list[_Attribute]) -> None:
             (container.extend if isinstance(container, (list, deque)) else container.update)(contents)
 
 
-def _write_assigned(
-    module: nn.Module, given: Mapping[str, object], after: Mapping[str, torch.Tensor], results: Any
-) -> Any:
+def _write_assigned(module: nn.Module, done: _Done) -> Any:
     """Writes the buffers that were replaced. Results that share their memory keep the value that they have."""
-    changed = [name for name in {**given, **after} if given.get(name) is not after.get(name)]
-    for name in changed:
-        _check_buffer(module, name, given.get(name), after.get(name))
-    if not changed:
+    assigned, results = dict(done.assigned()), done.results
+    for name, value in assigned.items():
+        _check_buffer(module, name, done.given.get(name), value)
+    if not assigned:
         return results
-    old: dict[str, torch.Tensor] = {name: given[name] for name in changed}  # type: ignore[misc]
+    old = {name: done.given[name] for name in assigned}
 
     def kept(value: torch.Tensor) -> torch.Tensor:
         return value.clone() if any(is_alias(value, each) for each in old.values()) else value
 
     results = pytree.tree_map_only(torch.Tensor, kept, results)
     with torch.no_grad():
-        new = {name: kept(after[name]) for name in changed}
+        new = {name: kept(done.after[name]) for name in assigned}
         for name, value in {id(value): (name, value) for name, value in old.items()}.values():
             value.copy_(new[name])
     return results

@@ -342,6 +342,8 @@ class _Emitter:
             return repr(value)
         if isinstance(value, torch._ops.OpOverload) and (text := target_text(value)) is not None:
             return self.bind(text)
+        if isinstance(value, torch._ops.HigherOrderOperator):
+            return self.bind(f"torch.ops.{value.namespace}.{value.name()}")
         raise Unexpected(f"assay: the constant {value!r} has no literal in generated code")
 
 

@@ -32,6 +32,7 @@ from assay.compiler.assembly.compilers import Compilers
 from assay.compiler.assembly.linking import specialized
 from assay.compiler.capture.ambient import Ambient, in_forward_mode
 from assay.compiler.capture.inputs import Call, CallLeaf, fake_leaf, fake_mode_of
+from assay.compiler.capture.module_state import assign
 from assay.compiler.capture.user_code.script_objects import is_object, kind_of_object
 from assay.compiler.entry.ahead.assumptions import asserting
 from assay.compiler.entry.ahead.described_nodes import (
@@ -69,7 +70,13 @@ from assay.compiler.entry.ahead.partition_functions import (
 from assay.compiler.entry.ahead.unwritten import refusing_writes
 from assay.compiler.entry.graph_as_call import in_eager
 from assay.compiler.entry.joint_export import aot_compile_joint_with_descriptors, aot_export_joint_with_descriptors
-from assay.compiler.entry.module_as_call import ModuleAsCall, called, given_leaves, module_state, state_role
+from assay.compiler.entry.module_as_call import (
+    ModuleAsCall,
+    called_and_assigned,
+    given_leaves,
+    module_state,
+    state_role,
+)
 from assay.compiler.entry.recompile import Recompiled
 from assay.compiler.entry.straight_call import MISS, STRAIGHT_CALLS, StraightCall, straight_call
 from assay.compiler.errors import Unexpected, Unsupported
@@ -175,6 +182,8 @@ def aot_function(
 def aot_module(mod: nn.Module, fw_compiler: GraphCompiler, *args: Any, **kwargs: Any) -> nn.Module:
     """A module with the parameters and buffers of `mod` whose forward is compiled; the rest as `aot_function`.
 
+    A buffer that the forward replaces is one more result of the graph, and replaced by it after each call.
+
     Raises: AssertionError for a parameter or buffer that is a fake tensor.
     Source: the signature is that of torch/_functorch/aot_autograd.py, torch 2.13.
     """
@@ -182,10 +191,10 @@ def aot_module(mod: nn.Module, fw_compiler: GraphCompiler, *args: Any, **kwargs:
     assert_no_fake_params_or_buffers(mod)
 
     def functional(state: dict[str, Any], _: object, inputs: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
-        return called(mod, state, inputs, keywords)
+        return called_and_assigned(mod, state, inputs, keywords)
 
     def eager(_state: object, _: object, inputs: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
-        return mod(*inputs, **keywords)
+        return mod(*inputs, **keywords), {}
 
     kwargs["num_params_buffers"] = len(module_state(mod))
     compiled = aot_function(functional, fw_compiler, *args, eager=eager, **kwargs)
@@ -197,7 +206,9 @@ def aot_module(mod: nn.Module, fw_compiler: GraphCompiler, *args: Any, **kwargs:
 
         def forward(self, *inputs: Any, **keywords: Any) -> Any:
             training = [each.training for each in mod.modules()]  # for another mode it is compiled anew
-            return compiled(module_state(mod), training, inputs, keywords)
+            results, assigned = compiled(module_state(mod), training, inputs, keywords)
+            assign(mod, assigned)
+            return results
 
         def __deepcopy__(self, memo: dict[int, Any]) -> nn.Module:
             return aot_module(copy.deepcopy(mod, memo), fw_compiler, *args, **kwargs)
@@ -475,8 +486,9 @@ def _guards(
     fakes = [each for leaf in leaves for each in _plain(leaf.fake)]
 
     def holds(flat: list[object]) -> bool:
+        """Sizes that are numbers here, as those of one element are, are numbers in the graph."""
         given = [each for position in unique for each in _plain(flat[position])]
-        return bool(shape_env.evaluate_guards_for_args(fakes, given))  # type: ignore[arg-type]
+        return bool(shape_env.evaluate_guards_for_args(fakes, given, ignore_static=False))  # type: ignore[arg-type]
 
     return holds
 

@@ -21,7 +21,7 @@ from assay.compiler.autograd.rematerialization.memory_budget import budget_split
 from assay.compiler.autograd.rematerialization.offload import offloaded
 from assay.compiler.autograd.rematerialization.rematerialize import cheapest_split
 from assay.compiler.autograd.saved_hooks import GraphHooks
-from assay.compiler.capture.decompositions.table import DECOMPOSITIONS, EXACT
+from assay.compiler.capture.decompositions.table import DECOMPOSITIONS, EXACT, PLAIN
 from assay.compiler.capture.examples import program_of, read_numbers, read_offsets, why_not_same
 from assay.compiler.capture.inputs import Call, check_inputs, why_not_read
 from assay.compiler.capture.list_arguments import has_lists, without_lists
@@ -43,7 +43,7 @@ from assay.compiler.entry.module_as_call import ModuleAsCall, is_flat_graph
 from assay.compiler.entry.pieces.compiled_functions import with_compiled_functions
 from assay.compiler.entry.pieces.piece import LoopCompiler, PieceCompiler
 from assay.compiler.entry.pieces.refusal import Cuts, Refusal
-from assay.compiler.entry.pieces.regions import partition_asked
+from assay.compiler.entry.pieces.regions import split_asked
 from assay.compiler.entry.recompile import Recompiled
 from assay.compiler.entry.stop import WRITTEN, stopped
 from assay.compiler.entry.warm import starts as warm
@@ -128,7 +128,7 @@ def compile_fx(
 
     if not is_flat_graph(model_, example_inputs_):
         module = ModuleAsCall.of(model_, example_inputs_, is_fixed=ignore_shape_env)
-        return module.function(compiled(module.call))
+        return module.function(compiled(module.call.without_regions()))
     assert isinstance(model_, fx.GraphModule)
     example_inputs_ = with_drawn_numbers(model_, example_inputs_)
     traced = as_call(model_, example_inputs_, Freedom.of(options), is_fixed=ignore_shape_env)
@@ -238,7 +238,7 @@ def compile_graph(
             return apart
         traced = as_call(gm, example_inputs, Freedom.of(options))
         call = replace(traced.call, pieces=functools.partial(refusal.for_leaves, traced))
-        asked = partition_asked(gm)
+        asked = split_asked(gm)
         keeper = warm.keeper(gm, call, options, load_kernels is load.load_kernels and asked is None)
         compilers = _compilers(options, journal, load_kernels, keeper, traced.structure)
         if asked is not None:
@@ -371,7 +371,7 @@ def _compilers(
     made = Compilers(
         build_whole, build_whole, build_whole,
         partition=_partition(options, may_round=generate and not is_exact),
-        decompositions=(EXACT if is_exact else DECOMPOSITIONS) if generate else {},
+        decompositions=(EXACT if is_exact else DECOMPOSITIONS) if generate else PLAIN,
         write=functools.partial(write_in_place, generate=writes_kernels),
         keep=keep,
         passes=chosen,

@@ -31,6 +31,7 @@ from assay.compiler.entry.ahead.descriptors import InputMutationAOTOutput, Plain
 from assay.compiler.entry.ahead.graph_names import JOINT, WHOLE, print_as
 from assay.compiler.entry.ahead.joint_graph import name_placeholders, numbered_as_joint, paired
 from assay.compiler.entry.ahead.module_places import places_noted
+from assay.compiler.entry.ahead.partition_functions import divide_drawing_regions
 from assay.compiler.entry.ahead.tokens import (
     TokenNames,
     check_effects_outside,
@@ -495,7 +496,8 @@ def _self_contained(captured: Captured, with_gradients: bool) -> Program:
     """The program with every result among its outputs, less the copies that `_own` made. Raises: ExportError for what
     only the finished graph tells, as that it reads a view that leaves its tensor."""
     with _refused_by_name():
-        program = materialize(differentiate(captured) if with_gradients else captured.finish())
+        program = divide_drawing_regions(differentiate(captured)) if with_gradients else captured.finish()
+        program = materialize(program)
     if with_gradients:
         for role, node in zip(program.signature.outputs, program.returned, strict=True):
             if role not in program.signature.differentiable or not isinstance(node, torch.fx.Node):

@@ -26,6 +26,7 @@ from assay.compiler.capture.user_code.inlined_regions import INLINED
 from assay.compiler.capture.user_code.score_functions import FLEX_ATTENTION, Decide, GivenFunction, attention_of
 from assay.compiler.errors import Unsupported
 from assay.compiler.fallback import nodes_of
+from assay.compiler.ir.graph.held_functions import REGION
 from assay.compiler.ir.graph.roles import Buffer, CallInput, Parameter, UserInput
 from assay.compiler.ir.tensors.devices import current_if_asked
 from assay.compiler.ops.calls.flex_attention import has_kernel, kinds_of
@@ -140,8 +141,10 @@ class _Recorded(fx.Interpreter):
         unmasked: frozenset[fx.Node] | None = None,
         failed: list[fx.Node] | None = None,
         attends: Decide | None = None,
+        keeps_regions: bool = False,
     ) -> None:
         super().__init__(gm)
+        self._keeps = keeps_regions
         self._state, self._unmasked, self._failed, self._attends = state, unmasked, failed, attends
         self._named: set[Any] = set()
 
@@ -172,6 +175,10 @@ class _Recorded(fx.Interpreter):
                 node.metadata["traceback_"] = [lines]  # type: ignore[index]
                 pending.extend(following for following, _ in node.next_functions)
 
+    def _inside(self, region: fx.GraphModule, *args: object) -> Any:
+        """What a graph inside this graph returns, recorded as if it stood here."""
+        return _Recorded(region, {}, keeps_regions=self._keeps).run(*args)
+
     def get_attr(self, target: fx.node.Target, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         return self._state[str(target)] if target in self._state else super().get_attr(target, args, kwargs)
 
@@ -185,10 +192,10 @@ class _Recorded(fx.Interpreter):
         if target is torch._check and isinstance(args[0], torch.SymBool):  # older versions of torch leave it so
             return torch.ops.aten._assert_scalar.default(args[0], _message_of(args, kwargs))
         if target is torch.ops.higher_order.tag_activation_checkpoint and is_plain(args[0]):
-            return run_region(_inside, *args, **kwargs)
-        if target is torch.ops.higher_order.invoke_subgraph:
+            return run_region(self._inside, *args, **kwargs)
+        if target is REGION and not self._keeps:
             region, _, *given = args
-            return _inside(region, *given)
+            return self._inside(region, *given)
         if target is FLEX_ATTENTION and self._attends is not None:
             found = attention_of(self._attends, *args, **kwargs)
             if found is not None:
@@ -197,7 +204,7 @@ class _Recorded(fx.Interpreter):
             with torch.inference_mode(False), torch.set_grad_enabled(torch.is_grad_enabled()):
                 return super().call_function(target, args, kwargs)
         if target in INLINED:
-            return INLINED[target](_inside, *args, **kwargs)
+            return INLINED[target](self._inside, *args, **kwargs)
         return super().call_function(target, args, kwargs)
 
 
@@ -210,13 +217,24 @@ class _Eager(_Recorded):
         return super().call_function(target, args, kwargs)
 
 
-def run_module(module: torch.nn.Module, *args: object, **kwargs: object) -> Any:
+def has_regions(module: torch.nn.Module) -> bool:
+    """Whether a module is a graph that calls a region."""
+    graphs = [each.graph for each in module.modules() if isinstance(each, fx.GraphModule)]
+    return any(graph.find_nodes(op="call_function", target=REGION) for graph in graphs)  # type: ignore[arg-type]
+
+
+def run_inlined(module: torch.nn.Module, *args: object, **kwargs: object) -> Any:
+    """What a module returns, recorded as by `run_module`, but without calls of regions."""
+    return run_module(module, *args, keeps_regions=False, **kwargs)
+
+
+def run_module(module: torch.nn.Module, *args: object, keeps_regions: bool = True, **kwargs: object) -> Any:
     """What a module returns; a graph module is run node by node, so that what is recorded has its lines and modules."""
     is_called = module._forward_hooks or module._forward_pre_hooks  # which the module's own call runs
     if not isinstance(module, fx.GraphModule) or is_called or kwargs:
         return module(*args, **kwargs)
     with fx.traceback.preserve_node_meta():
-        return _Recorded(module, {}).run(*args)
+        return _Recorded(module, {}, keeps_regions=keeps_regions).run(*args)
 
 
 def _message_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
@@ -225,16 +243,11 @@ def _message_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
     return str(message()) if callable(message) else "Expected cond to be True, but got False"
 
 
-def _inside(region: fx.GraphModule, *args: object) -> Any:
-    """What a graph inside a graph returns, recorded as if it stood there."""
-    return _Recorded(region, {}).run(*args)
-
-
 def in_eager(gm: fx.GraphModule) -> Compiled:
     """The graph as eager runs it, where no compiler has a part. Its regions run as they stand, which torch would trace
     to find their gradients, methods of script objects are called, and powers are as the nodes say them."""
     graphs = [one.graph for one in gm.modules() if isinstance(one, fx.GraphModule)]
-    told = (torch.ops.higher_order.invoke_subgraph, call_torchbind)
+    told = (REGION, call_torchbind)
     is_by_nodes = any(
         any(graph.find_nodes(op="call_function", target=target) for target in told) or _has_misprinted_power(graph)
         for graph in graphs

@@ -37,7 +37,7 @@ from assay.compiler.entry.ahead.joint_graph import (
     paired,
 )
 from assay.compiler.entry.ahead.module_places import places_noted
-from assay.compiler.entry.ahead.partition_functions import PartitionFn, default_partition
+from assay.compiler.entry.ahead.partition_functions import PartitionFn, default_partition, divide_drawing_regions
 from assay.compiler.entry.ahead.tokens import (
     TokenNames,
     check_effects_outside,
@@ -120,7 +120,7 @@ def aot_export_joint_with_descriptors(
         call = replace(call, function=refusing_writes(call.function))
     with places_noted(mod) if _record_nn_module_stack else nullcontext():
         captured = capture(call, decompositions or {})
-    program = differentiate(captured) if captured.needs_gradient else captured.finish()
+    program = divide_drawing_regions(differentiate(captured)) if captured.needs_gradient else captured.finish()
     state = module_state(mod)
     params = [name for name, value in state.items() if isinstance(value, nn.Parameter)]
     program = _with_tokens(program)

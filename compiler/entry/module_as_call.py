@@ -5,6 +5,7 @@ model({"x": x, "n": 3}, [y])      ->      call(weight, x, y), valid where the ot
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,8 +17,8 @@ from torch.fx.graph import _PyTreeCodeGen
 from torch.utils import _pytree as pytree
 
 from assay.compiler.capture.inputs import Call, fake_leaf
-from assay.compiler.capture.module_state import call_with_state
-from assay.compiler.entry.graph_as_call import recording_mode, run_module
+from assay.compiler.capture.module_state import call_and_assigned, call_with_state
+from assay.compiler.entry.graph_as_call import has_regions, recording_mode, run_inlined, run_module
 from assay.compiler.errors import ExportError, InputMismatch, Unsupported
 from assay.compiler.fallback import nodes_of
 from assay.compiler.ir.graph.roles import Buffer, CallInput, GraphCall, Parameter, UserInput
@@ -35,10 +36,29 @@ def state_role(index: int, name: str, value: object) -> CallInput:
     return Parameter(index, name) if isinstance(value, nn.Parameter) else Buffer(index, name)
 
 
-def called(mod: nn.Module, state: dict[str, Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def called(
+    mod: nn.Module,
+    state: dict[str, Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    run: Callable[..., Any] = run_module,
+) -> Any:
     """What a module returns with this state. Raises: Unsupported where it assigns what nothing outside learns of."""
     try:
-        return call_with_state(mod, state, args, kwargs, run_module)
+        return call_with_state(mod, state, args, kwargs, run)
+    except ExportError as reason:
+        raise Unsupported(str(reason)) from reason
+
+
+def called_and_assigned(
+    mod: nn.Module, state: dict[str, Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[Any, dict[str, torch.Tensor | None]]:
+    """What a module returns with this state, and the buffers that it replaced.
+
+    Raises: Unsupported where it assigns anything else.
+    """
+    try:
+        return call_and_assigned(mod, state, args, kwargs, run_module)
     except ExportError as reason:
         raise Unsupported(str(reason)) from reason
 
@@ -99,17 +119,19 @@ class ModuleAsCall:
         )
         structure: list[pytree.TreeSpec] = []
 
-        def run(values: list[object]) -> Sequence[object]:
+        def run(values: list[object], how: Callable[..., Any] = run_module) -> Sequence[object]:
             left = iter(values[len(state) :])
             filled = [next(left) if leaf is IS_GIVEN else leaf for leaf in constants]
             given = pytree.tree_unflatten(filled, spec)
             args, named = (given, {}) if keywords is None else given
-            results, found = pytree.tree_flatten(called(module, dict(zip(state, values, strict=False)), args, named))
+            given_state = dict(zip(state, values, strict=False))
+            results, found = pytree.tree_flatten(called(module, given_state, args, named, how))
             structure[:] = [found]
             return results
 
         nodes = nodes_of(module) if isinstance(module, fx.GraphModule) else 1
-        call = Call(run, leaves, mode, constants=constants, nodes=nodes)
+        inlined = functools.partial(run, how=run_inlined) if has_regions(module) else None
+        call = Call(run, leaves, mode, constants=constants, nodes=nodes, inlined=inlined)
         return ModuleAsCall(call, tuple(state.values()), spec, constants, structure)
 
     def function(self, run: GraphCall) -> Callable[..., Any]:

@@ -202,6 +202,14 @@ def leaf_grad_off(value: torch.Tensor) -> AbstractContextManager[Any]:
     return GradOff() if value.requires_grad and value.is_leaf else nullcontext()
 
 
+def cut_off(value: torch.Tensor) -> None:
+    """Makes an input require no gradient. Inference mode leaves a leaf as it is that `detach_` is called of."""
+    if value.is_leaf:
+        value.requires_grad_(False)
+    else:
+        value.detach_()
+
+
 def overwrite(kept: torch.Tensor, new: torch.Tensor) -> None:
     """Copies the value of an input after the call into it, where autograd records the copy.
 

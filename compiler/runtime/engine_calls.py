@@ -5,11 +5,15 @@ Each does what eager's engine does at that point, with its checks and its errors
 
 from __future__ import annotations
 
+import gc
 import sys
-from collections.abc import Callable, Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
+from torch.autograd.graph import get_gradient_edge
 from torch.utils.hooks import RemovableHandle
 
 Gradient = torch.Tensor | None
@@ -24,13 +28,53 @@ class Outdated(Exception):
 
 removed: set[int] = set()
 """The hooks, by identity, that were taken away since the backward that runs now began: eager does not call them."""
+changes: list[torch.Tensor | None] = []
+"""The tensors to which hooks have come, or from which one of several equal ones was taken, in the backward that runs
+now; None for a node. Its other hooks are found anew."""
+given_hooks: list[object] = []
+"""The hooks of the backward that runs now."""
+_is_noticed = [True]
+
+
+@contextmanager
+def unnoticed() -> Iterator[None]:
+    """Hooks that come and go meanwhile are the compiler's own."""
+    _is_noticed[0] = False
+    try:
+        yield
+    finally:
+        _is_noticed[0] = True
 
 
 def note_removed(handle: RemovableHandle) -> None:
     """Notes that a hook is taken away, while a backward may run that has still to call it."""
     hooks = handle.hooks_dict_ref()
-    if hooks is not None and handle.id in hooks:
-        removed.add(id(hooks[handle.id]))
+    if hooks is None or handle.id not in hooks or not _is_noticed[0]:
+        return
+    hook = hooks[handle.id]
+    if sum(each is hook for each in given_hooks) <= 1:
+        removed.add(id(hook))
+    else:
+        owners = [each for each in gc.get_referrers(hooks) if isinstance(each, torch.Tensor)]
+        changes.extend(owners or [None])
+
+
+def note_added(tensor: torch.Tensor) -> None:
+    """Notes that a tensor gets a hook, while a backward may run that has still to come to it."""
+    changes.append(tensor)
+
+
+def check_version(saved: torch.Tensor, version: int) -> None:
+    """Raises: RuntimeError, in eager's words, where a call of the user's has written a tensor that is read later."""
+    if saved._version == version:
+        return
+    source = "" if saved.grad_fn is None else f", which is output {saved.output_nr} of {saved.grad_fn.name()},"
+    raise RuntimeError(
+        "one of the variables needed for gradient computation has been modified by an inplace operation: "
+        f"[{saved.type()} {list(saved.shape)}]{source} is at version {saved._version}; expected version {version} "
+        "instead. Hint: enable anomaly detection to find the operation that failed to compute its gradient, with "
+        "torch.autograd.set_detect_anomaly(True)."
+    )
 
 
 def tensor_pre_hook(hook: Callable[..., Any], gradient: Gradient) -> Gradient:
@@ -68,33 +112,51 @@ def post_hook(
 
 
 def post_accumulate_hook(hook: Callable[..., Any], leaf: torch.Tensor) -> None:
-    """Calls a hook behind an accumulation. Raises: RuntimeError where it returns something."""
-    if removed and id(hook) in removed:
+    """Calls a hook behind an accumulation. Raises: eager's errors where it returns what is no such tensor."""
+    if (removed and id(hook) in removed) or id(leaf) in beside.hooked:
         return
-    if hook(leaf) is not None:
-        raise RuntimeError("Tensor post accumulate grad hooks should return None.")
+    _check(hook(leaf), leaf, hook)
 
 
 def unpack(hook: Callable[..., Any], packed: object) -> torch.Tensor:
     """The tensor that a hook on saved tensors has packed. Raises: TypeError where it gives something else."""
     found = hook(packed)
     if not isinstance(found, torch.Tensor):
-        raise TypeError("Output of saved tensor unpack_hook expected to be a Tensor")
+        raise TypeError(
+            f"Output of saved tensor unpack_hook expected to be a Tensor but got result of type {type(found).__name__}"
+        )
     return found
 
 
-def backward(context: Any, gradients: tuple[Gradient, ...], saved: tuple[Gradient, ...], count: int) -> Sequence[Any]:
-    """What the backward of a function of the user's gives, under the context of its forward."""
+def backward(
+    context: Any, gradients: tuple[Gradient, ...], saved: tuple[Gradient, ...], is_tensor: tuple[bool, ...]
+) -> Sequence[Any]:
+    """What the backward of a function of the user's gives, under the context of its forward.
+
+    Raises: RuntimeError where that is no gradient or None for each input, or a gradient of what `is_tensor` denies.
+    """
     found = context._forward_cls.backward(Context(context, saved), *gradients)
-    given = found if isinstance(found, tuple) else (found,)
+    given, count = found if isinstance(found, tuple) else (found,), len(is_tensor)
     if len(given) > count and all(each is None for each in given[count:]):
         given = given[:count]
+    name = context._forward_cls.__name__ + "Backward"
     if len(given) != count:
-        name = context._forward_cls.__name__ + "Backward"
         raise RuntimeError(
             f"function {name} returned an incorrect number of gradients (expected {count}, got {len(given)})"
         )
+    for position, (gradient, is_one) in enumerate(zip(given, is_tensor, strict=True), 1):
+        if gradient is not None and not (is_one and isinstance(gradient, torch.Tensor)):
+            raise RuntimeError(_no_gradient(name, position, gradient, is_one))
     return given
+
+
+def _no_gradient(name: str, position: int, gradient: object, is_tensor: bool) -> str:
+    if is_tensor:
+        return f"expected Variable or None (got {type(gradient).__name__})"
+    return (
+        f"function {name} returned a gradient different than None at position {position}, "
+        "but the corresponding forward input was not a Variable"
+    )
 
 
 class Context:
@@ -112,18 +174,58 @@ class Context:
     def __setattr__(self, name: str, value: object) -> None:
         setattr(self._context, name, value)
 
+    @property
+    def __class__(self) -> Any:
+        """What `isinstance` goes by."""
+        return type(self._context)
+
     def maybe_clear_saved_tensors(self) -> None:
         """The engine frees them when the whole backward has run."""
 
 
-def accumulate(leaf: torch.Tensor, box: list[Gradient]) -> None:
-    """Adds a gradient to a leaf's `.grad`; `box` holds it, so that it is known whether anybody else does.
+class Beside:
+    """Whether the engine runs another thread's backward beside the compiled one: both may accumulate into one leaf.
 
-    A first gradient is taken over as it is where it lies as it should and nobody else holds it.
+    `hooked` are the leaves, by identity, whose hooks behind an accumulation the engine has called.
     """
-    gradient = box.pop()
-    if gradient is None:
+
+    __slots__ = ("hooked", "is_any", "lock")
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.is_any = False
+        self.hooked: set[int] = set()
+
+    def enter(self) -> None:
+        """From here on the engine accumulates, under its locks, until `leave`."""
+        with self.lock:
+            self.is_any = True
+
+    def leave(self) -> None:
+        """The compiled backward is done."""
+        self.is_any = False
+        self.hooked.clear()
+
+
+beside = Beside()
+
+
+def accumulate(leaf: torch.Tensor, box: list[Gradient]) -> None:
+    """Adds a gradient to a leaf's `.grad`; `box` holds it, so that it is known whether anybody else does."""
+    if box[0] is None:
         return
+    with beside.lock:
+        if not beside.is_any:
+            _accumulate_alone(leaf, box)
+            return
+    beside.hooked.add(id(leaf))
+    get_gradient_edge(leaf).node(box.pop())
+
+
+def _accumulate_alone(leaf: torch.Tensor, box: list[Gradient]) -> None:
+    """A first gradient is taken over as it is where it lies as it should and nobody else holds it."""
+    gradient = box.pop()
+    assert gradient is not None
     before = leaf.grad
     if before is None:
         is_held = sys.getrefcount(gradient) > _FREE
@@ -170,21 +272,25 @@ def _copied(gradient: torch.Tensor, leaf: torch.Tensor) -> torch.Tensor:
 
 
 def _checked(found: Any, before: tuple[Gradient, ...], hook: Callable[..., Any]) -> Sequence[Gradient]:
-    """What a hook gave for several gradients. Raises: RuntimeError for another number of them, TypeError for others."""
-    given = found if isinstance(found, tuple) else (found,)
-    if len(given) != len(before):
+    """What a hook gave for several gradients.
+
+    Raises: TypeError for what is no tuple of tensors, RuntimeError for another number of them.
+    """
+    if not isinstance(found, tuple):
+        raise TypeError(f"expected tuple, but hook returned '{type(found).__name__}'")
+    if len(found) != len(before):
         raise RuntimeError(
             f"hook '{_name(hook)}' has returned an incorrect number of values "
-            f"(got {len(given)}, but expected {len(before)})"
+            f"(got {len(found)}, but expected {len(before)})"
         )
-    for new, old in zip(given, before, strict=True):
+    for new, old in zip(found, before, strict=True):
         _check(new, old, hook)
-    return given
+    return found
 
 
 def _check(found: Any, before: Gradient, hook: Callable[..., Any]) -> None:
-    """Raises: eager's errors for what may not stand in a gradient's place."""
-    if found is None and before is None:
+    """Raises: eager's errors for what may not stand in a gradient's place; None may."""
+    if found is None:
         return
     if before is None:
         raise RuntimeError("can't replace a None gradient with a non-None value")

@@ -3,13 +3,16 @@
     switched,of=inductor,graphs=2              the first two graphs that Dynamo gives are compiled
     switched,of=inductor,graphs=2,nodes=5      of the second one, only the first five nodes
     switched,of=assay;warm=False,kernels=3     the first three kernels are generated, the others run by the reference
+    switched,of=inductor,graphs=2,half=backward,below=aot_eager
+                                               of the second one, the backward; the forward is that of `below`
 
-In `of`, settings of the backend stand behind semicolons. The smallest number with which a program differs names the
-graph, the node or the kernel.
+In `of` and `below`, settings of the backend stand behind semicolons. The smallest number with which a program differs
+names the graph, the node or the kernel.
 """
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -22,11 +25,13 @@ from assay.compiler.entry.dynamo import compile_graph
 from assay.compiler.ir.loops.kernel import Kernel
 from assay.compiler.options import Options
 from assay.compiler.toolchain.load import load_kernels
+from assay.harness.backends.halves import HALVES, chosen
 from assay.harness.backends.registry import BackendError, graph_compiler
 from assay.reference.loops import as_function
 
 Compiled = Callable[..., Any]
 HEAD = "submod_0"
+TAKES = f"of, graphs, nodes, kernels, below, half ({', '.join(HALVES)})"
 CALLS = ("call_function", "call_method", "call_module")
 
 
@@ -51,15 +56,21 @@ def switched(
 ) -> Compiled:
     """Raises: BackendError for a setting that means nothing here."""
     given = dict(options or {})
-    of = str(given.pop("of", "eager")).replace(";", ",")
+    of, below = (str(given.pop(name, "eager")).replace(";", ",") for name in ("of", "below"))
+    half = str(given.pop("half", ""))
     graphs, nodes, kernels = (_count(given, name) for name in ("graphs", "nodes", "kernels"))
-    if given:
-        raise BackendError(f"backend 'switched': {', '.join(given)} means nothing; it takes of, graphs, nodes, kernels")
+    if given or half not in ("", *HALVES):
+        wrong = ", ".join(given) or f"half={half}"
+        raise BackendError(f"backend 'switched': {wrong} means nothing; it takes {TAKES}")
     SEEN.graphs.append([described(node) for node in calls_of(gm)])
     if graphs is not None and len(SEEN.graphs) > graphs:
         return gm.forward
     compiler = graph_compiler(of)[0] if kernels is None else _by_kernels(of, kernels)
     is_last = graphs is None or len(SEEN.graphs) == graphs
+    if half and is_last:
+        other = fx.GraphModule(gm, copy.deepcopy(gm.graph))  # a backend may change the graph that it is given
+        lower = graph_compiler(below)[0](other, example_inputs)
+        return chosen(half, compiler(gm, example_inputs), lower)
     return compiler(gm, example_inputs) if nodes is None or not is_last else _head(compiler, gm, example_inputs, nodes)
 
 

@@ -33,7 +33,9 @@ from assay.harness.backends import registry as backends
 from assay.harness.backends.direct import without_dynamo
 from assay.harness.backends.registry import Backend
 from assay.harness.batches.sample import Batch, Sample
+from assay.harness.calls.tree import walk_call
 from assay.harness.case import Case, Made
+from assay.harness.observe.traits import traits_of
 from assay.harness.outcome import Result
 from assay.harness.protocol.acts import steps
 from assay.harness.run import BOTH_RAISE, RunRequest, run_case
@@ -59,11 +61,14 @@ STRICTLY = ("assay", "assay-recorded", "assay-triton", "assay-sm90")
 """The backends that take it."""
 
 
+COUNTS = ("verdicts", "fallbacks", "dtypes", "layouts")
+
+
 @dataclass(slots=True)
 class Tally:
     """What the samples of a batch came to. `failures` are the rows that are not `same`; `given_back`: samples that
-    the compiler gave back to eager; `nodes` and the rest are of the compiles whose verdicts count, those of
-    whole graphs in eager too."""
+    the compiler gave back to eager; `dtypes` and `layouts` count those of samples that are `same`. `nodes` and the rest
+    are of the compiles whose verdicts count, those of whole graphs in eager too."""
 
     samples: int = 0
     verdicts: Counter[str] = field(default_factory=Counter)
@@ -73,12 +78,17 @@ class Tally:
     nodes: int = 0
     nodes_generated: int = 0
     fallbacks: Counter[str] = field(default_factory=Counter)
+    dtypes: Counter[str] = field(default_factory=Counter)
+    layouts: Counter[str] = field(default_factory=Counter)
 
     def judged(self, result: Result) -> None:
         self.samples += 1
         self.verdicts[result.verdict] += 1
         if result.verdict != "same":
             self.failures.append(result)
+            return
+        self.dtypes.update(result.dtypes)
+        self.layouts.update(result.layouts)
 
     def counted(self, result: Result) -> None:
         self.nodes += result.nodes or 0
@@ -92,13 +102,13 @@ class Tally:
     def data(self) -> dict[str, Any]:
         """The tally as JSON has it."""
         data = {one.name: getattr(self, one.name) for one in dataclasses.fields(self)}
-        counts = {name: dict(data[name]) for name in ("verdicts", "fallbacks")}
+        counts = {name: dict(data[name]) for name in COUNTS}
         return {**data, **counts, "failures": [dataclasses.asdict(result) for result in self.failures]}
 
     @staticmethod
     def read(data: Mapping[str, Any]) -> Tally:
         failures = [outcome.read(row) for row in data["failures"]]
-        counts = {name: Counter(data[name]) for name in ("verdicts", "fallbacks")}
+        counts = {name: Counter(data.get(name, {})) for name in COUNTS}
         return Tally(**{**data, **counts, "failures": failures})
 
 
@@ -253,7 +263,13 @@ class _Trial:
             if sample.name in named:
                 self._judge_alone(sample, result)
             else:
-                self.tally.judged(Result(self._name((sample,)), self.batch.mode, self.how.backend, "same"))
+                self.tally.judged(self._same(sample))
+
+    def _same(self, sample: Sample) -> Result:
+        """The row of a sample that was as eager among others."""
+        traits = traits_of(walk_call(sample.function, sample.args, sample.kwargs).tensors.values())
+        name, mode, backend = self._name((sample,)), self.batch.mode, self.how.backend
+        return Result(name, mode, backend, "same", dtypes=traits.dtypes, layouts=traits.layouts)
 
     def _explained(self, samples: tuple[Sample, ...], result: Result) -> Result:
         """The row of a sample that is not as eager's, which says where Dynamo with nothing behind it fails as much."""

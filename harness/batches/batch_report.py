@@ -5,6 +5,7 @@
  "coverage": {"nodes", "nodes_generated", "generated"},            of the forms forward and backward, static shapes
  "fallbacks": [{"name", "count", "operators": ["softmax", ...]}],  of the same, most frequent first
  "failing": [{"operator", "samples", "of", "verdicts": {...}}],
+ "batches": [a row for each batch of which samples are `same`, with their dtypes and layouts],
  "results": [a row for each sample that is not `same`, as in every report]}
 """
 
@@ -23,7 +24,7 @@ from rich.table import Table
 from rich.text import Text
 
 from assay.harness.batches import batch_summary
-from assay.harness.batches.batch import AS_MUCH
+from assay.harness.batches.batch import AS_MUCH, Tally
 from assay.harness.batches.batch_run import Ended, Settings, Shard, Store, Unit, run_units
 from assay.harness.judge import ledger
 from assay.harness.judge.ledger import Judgement, Known
@@ -60,6 +61,8 @@ class Found:
     samples_of: Counter[str] = field(default_factory=Counter)
     verdicts_of: dict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
     rows: list[Row] = field(default_factory=list)
+    suite: str = ""
+    same: list[Result] = field(default_factory=list)
 
     def add(self, ended: Ended) -> list[Row]:
         """Counts a unit; the rows of it that do not pass."""
@@ -72,6 +75,8 @@ class Found:
         self.seconds += ended.seconds
         self.verdicts.update(tally.verdicts)
         self.samples_of[operator] += tally.samples
+        if tally.verdicts["same"]:
+            self.same.append(row_of_same(ended.unit, tally, self.suite))
         rows = [Row(result, judged(result, self.known)) for result in tally.failures]
         for row in rows:
             self.verdicts_of[operator][row.result.verdict] += 1
@@ -94,6 +99,14 @@ class Found:
     @property
     def generated(self) -> float | None:
         return self.nodes_generated / self.nodes if self.nodes else None
+
+
+def row_of_same(unit: Unit, tally: Tally, suite: str) -> Result:
+    """The row of those samples of a batch that are as eager."""
+    name, mode = f"{suite}.{unit.batch.name}", unit.batch.mode
+    detail = f"{tally.verdicts['same']} of {tally.samples} samples"
+    dtypes, layouts = tuple(sorted(tally.dtypes)), tuple(sorted(tally.layouts))
+    return Result(name, mode, unit.backend, "same", detail=detail, dtypes=dtypes, layouts=layouts)
 
 
 def judged(result: Result, known: Sequence[Known]) -> Judgement:
@@ -126,7 +139,7 @@ def run_batches(units: Sequence[Unit], settings: Settings, facts: Mapping[str, A
 
     Raises: StoreError for a file to resume, or a summary, that belongs to another run.
     """
-    console, found = progress.terminal(), Found(ledger.read(device=settings.device))
+    console, found = progress.terminal(), Found(ledger.read(device=settings.device), suite=settings.suite)
     own = {"suite": settings.suite, "seed": settings.seed, "torch": facts["torch"], **batch_summary.on_device(settings)}
     store = Store(files.resume, own) if files.resume else None
     asked = batch_summary.asked_of(settings, units)
@@ -265,6 +278,7 @@ def document(found: Found, units: Sequence[Unit], facts: Mapping[str, Any], shar
                 }
                 for name, verdicts in _failing(found)
             ],
+            "batches": [dataclasses.asdict(row) for row in found.same],
             "results": [{**dataclasses.asdict(row.result), **dataclasses.asdict(row.judgement)} for row in found.rows],
         }
     )

@@ -19,7 +19,7 @@ from assay.harness.locate import commits  # fmt: skip
 from assay.harness.locate.bisect import Bisected, Bisection, command
 from assay.harness.locate.commits import HistoryError, by_number, by_verdict, checkout, first_bad, history
 from assay.harness.locate.ladder import REPEATS, Climb, Found, NothingFails, Step
-from assay.harness.locate.profile_worker import bars, first_that_leaves, known
+from assay.harness.locate.profile_worker import FACTOR, FLOOR, WORKER, bars, first_that_leaves, known
 from assay.harness.locate.repro import Failing, repro_of
 from assay.harness.locate.rungs import ladder_of
 from assay.harness.locate.runner import TIMEOUT_S, Runner
@@ -29,8 +29,6 @@ from assay.harness.processes.worker import ask
 from assay.harness.report import documents as report
 from assay.harness.report import progress
 
-FLOOR = 2.0**-22
-"""An error, as a share of a node's largest value, that is never too large."""
 ROOT = Path(__file__).resolve().parents[2]
 ONE_CASE = (
     click.argument("name", metavar="CASE"),
@@ -182,7 +180,7 @@ def bisect(
     name: str, backend: str, mode: str | None, commit_range: str | None, slower: str | None, repository: Path,
     **rest: Any,
 ) -> None:  # fmt: skip
-    """Find the graph, node, fusion or kernel with which CASE begins to differ, and two commands one step apart.
+    """Find the graph, half, node, fusion or kernel with which CASE begins to differ, and two commands one step apart.
 
     With --commits the first bad commit is found. Each revision runs CASE by its own `assay run`, or by this one where
     the history is of a backend of yours, as often as --repeats says. One that cannot run it is skipped. Exit 0: the
@@ -252,7 +250,7 @@ def found_and_shrunk(asked: Asked, console: Console, limit_s: float) -> tuple[Fo
 
 @click.command()
 @of_one_case
-@click.option("--factor", type=click.FloatRange(min=1), default=8.0, show_default=True,
+@click.option("--factor", type=click.FloatRange(min=1), default=FACTOR, show_default=True,
               help="How many times eager's error counts.")  # fmt: skip
 def profile(name: str, backend: str, mode: str | None, factor: float, **rest: Any) -> None:
     """Show how the error against float64 grows along the graphs of CASE, in eager and on the backend.
@@ -264,7 +262,7 @@ def profile(name: str, backend: str, mode: str | None, factor: float, **rest: An
     console = progress.terminal_beside(asked.json_path)
     request = {"origin": asked.case.origin, "case": asked.case.name, "mode": asked.mode, "size": asked.size,
                "seed": asked.seed, "backend": asked.backend}  # fmt: skip
-    answer = ask("assay.harness.locate.profile_worker", request, asked.timeout_s, sharing())
+    answer = ask(WORKER, request, asked.timeout_s, sharing())
     if answer.failure:
         raise click.ClickException(": ".join(answer.failure))
     leaves = first_that_leaves(answer.lines, factor, FLOOR)

@@ -111,8 +111,8 @@ def run_of(store: Any, name: str) -> Any:
 
 
 def lines_of(verdict: Any) -> list[Text]:
-    """A line a cause: its state, how many rows, its name, when it was first seen; of a new one a command that shows
-    more; then the sentence."""
+    """A line a cause: its state, how many rows, its name, when it was first seen. A duplicate says which one is kept,
+    and a new one has a command that shows more. Then the sentence."""
     styles = {"new": "bold red", "known": "yellow", "excused": "dim", "fixed": "green"}
     lines = []
     for cause in verdict.causes:
@@ -122,7 +122,9 @@ def lines_of(verdict: Any) -> list[Text]:
             f"{len(cause.rows):>4}  {cause.cluster.name}"
         )
         lines.append(line + Text(f"  [{counted}; {seen}; {cause.cluster.signature[:8]}]", style="dim"))
-        if cause.state == "new" and not cause.rows[0].is_drawn:
+        if cause.duplicate is not None:
+            lines.append(Text(f"          {cause.duplicate.sentence()}", style="dim"))
+        elif cause.state == "new" and not cause.rows[0].is_drawn:
             case, mode, backend = (shlex.quote(part) for part in cause.rows[0].key)
             lines.append(Text(f"          assay repro {case} --mode {mode} --backend {backend}", style="dim"))
     lines += [Text(f"flaky    {' '.join(key)}", style="yellow") for key in verdict.flaky]

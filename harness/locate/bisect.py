@@ -1,7 +1,8 @@
-"""Within the first rung that differs: which graph, which node, which fusion, which kernel.
+"""Within the first rung that differs: which graph, forward or backward, which node, which fusion, which kernel.
 
 Each is a number in the name of a backend (`switched,of=inductor,graphs=2`), and the smallest number with which the case
-still fails is found by halving. So what is found is two commands that differ by one step, of which the second fails.
+still fails is found by halving. Of forward and backward, each is tried with the other one of the rung below. So what is
+found is two commands that differ by one step, of which the second fails.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from assay.harness.backends.halves import HALVES
 from assay.harness.locate.ladder import Found
 from assay.harness.locate.runner import Runner
 
@@ -23,7 +25,7 @@ SHOWN_LINES = 60
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """One answer: of a `what` (graph, node, fusion, kernel), number `count` of `of`, as the two backends show."""
+    """One answer: of a `what` (graph, half, node, fusion, kernel), number `count` of `of`, as the two backends show."""
 
     what: str
     count: int
@@ -87,6 +89,8 @@ class Bisection:
         if graph is None:
             return
         yield graph
+        if (half := self._half(graph)) is not None:
+            yield half
         if (node := self._node(of, graph)) is not None:
             yield node
         if backend.partition(",")[0] == "assay" and self.found.first.rung.name in GENERATED:
@@ -101,6 +105,24 @@ class Bisection:
         count = self._smallest(len(whole.graphs), lambda count: f"switched,of={of},graphs={count}")
         good, bad = (f"switched,of={of},{names[each]}" for each in (count - 1, count))
         return Place("graph", count, len(whole.graphs), f"{len(whole.graphs[count - 1])} nodes", good, bad)
+
+    def _half(self, graph: Place) -> Place | None:
+        """Forward or backward: which one fails while the other one is that of the rung below.
+
+        None where there is nothing to tell apart. So it is, too, where both of the rung no longer fail when they are
+        taken apart, or both of the rung below do.
+        """
+        if self.found.mode != "train" or self.found.below is None:
+            return None
+        below = self.found.below.rung.backend.replace("eager-none", "eager").replace(",", ";")
+        named = {half: f"{graph.bad},below={below},half={half}" for half in HALVES}
+        if not self._fails(named["both"]) or self._fails(named["neither"]):
+            return None
+        failing = [half for half in ("forward", "backward") if self._fails(named[half])]
+        if not failing:
+            return None
+        text = " and ".join(failing) + (", each by itself" if len(failing) == 2 else "")
+        return Place("half", HALVES.index(failing[0]) + 1, 2, text, named["neither"], named[failing[0]])
 
     def _node(self, of: str, graph: Place) -> Place | None:
         """The last node that has to be compiled for the case to fail; None where a part of a graph does not."""

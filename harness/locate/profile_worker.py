@@ -25,6 +25,9 @@ from assay.harness.locate.shrinking.recorded_graphs import case_of, recorded
 from assay.harness.processes.worker import Say, answering
 from assay.reference.evaluate import evaluate
 
+WORKER = "assay.harness.locate.profile_worker"
+FACTOR, FLOOR = 8.0, 2.0**-22
+"""A node leaves eager if its error is so many times eager's, or so many times the floor where eager's is less."""
 LEAST = 1e-10
 """Errors below are not drawn: no value in single precision is as near to float64."""
 WIDTH = 20

@@ -3,7 +3,7 @@
     eager dynamo                                              every backend
     captured decomposed partitioned PASS ... written          ours: `stop_after`, operator by operator
     lowered fused                                             ours: loops run by the reference, apart and as fused
-    generated warm                                            ours: C++, then a fresh process with filled caches
+    generated warm                                            ours: C++, then a fresh process whose caches are filled
     aot_eager aot_eager_decomp_partition inductor             Inductor
 
 A backend of somebody else's has a ladder by one call, in the module that defines it:

@@ -74,7 +74,9 @@ def is_akin(one: Kind, other: Kind) -> bool:
 
 
 def lost_row(case: str, mode: str, backend: str, lost: Lost | OSError, child: Child) -> Result:
-    """The row of a run whose child ended without an answer."""
+    """The row of a run whose child gave no answer. One that is silent is ended, and its row says where it was."""
+    if isinstance(lost, Lost) and lost.verdict == "timeout":
+        child.abort()
     verdict, told = (lost.verdict, lost.args[0]) if isinstance(lost, Lost) else ("crash", str(lost))
     return Result(case, mode, backend, verdict, detail=f"{told}. It said last:\n{last_words(child.said())}")
 
@@ -109,8 +111,7 @@ class Runner:
         """The case on a backend, so many times; `timeout` or `crash` where the child gives no answer."""
         self.runs += times
         if is_warm:
-            asked = RunRequest(size=self.size, seed=self.seed, timed=False, most_acts=self.most_acts)
-            return Tried(tuple(run_warm(self.case, mode, backend, asked, self.timeout_s) for _ in range(times)))
+            return Tried(tuple(self._warm(backend, mode) for _ in range(times)))
         child = self._child(environment)
         try:
             how = {"quick": self.is_quick, "most_acts": self.most_acts}
@@ -121,10 +122,17 @@ class Runner:
         rows = tuple(outcome.read(row) for row in answer["rows"])
         return Tried(rows, tuple(map(tuple, answer["graphs"])), tuple(answer["kernels"]))
 
+    def _warm(self, backend: str, mode: str) -> Result:
+        """The row of a fresh process with filled caches: the case's other modes have filled them, too."""
+        asked = RunRequest(size=self.size, seed=self.seed, timed=False, most_acts=self.most_acts)
+        others = [other for other in self.case.modes if other != mode]
+        return run_warm(self.case, mode, backend, asked, self.timeout_s, others)
+
     def _lost(self, environment: tuple[tuple[str, str], ...], lost: Lost | OSError, backend: str, mode: str) -> Tried:
         child = self._children.pop(environment)
+        row = lost_row(self.case.name, mode, backend, lost, child)
         child.end()
-        return Tried((lost_row(self.case.name, mode, backend, lost, child),))
+        return Tried((row,))
 
     def _child(self, environment: tuple[tuple[str, str], ...]) -> Child:
         if environment not in self._children:

@@ -19,6 +19,7 @@ from typing import Any
 from assay.harness.judge import ledger
 from assay.harness.locate.runner import Runner
 from assay.harness.night.done import Done, continued, held
+from assay.harness.night.error_profiles import keep_errors
 from assay.harness.night.parts import GRACE_S, Part, Place, Ran, forget, parts, read_report, run_part
 from assay.harness.night.step_profiles import keep_profiles
 from assay.harness.remember.causes import case_of, locate_within
@@ -32,6 +33,8 @@ from assay.harness.track.regressions import Regression, regressions_of
 from assay.harness.track.states import states_of
 
 FOR_PARTS, FOR_LOCATING, FOR_MEASURING = 0.7, 0.15, 0.15
+FOR_ERRORS = 0.15
+"""Of the time for measuring, for how errors grow."""
 FOR_SAMPLES = 0.7
 """Of the time for measuring; the rest is for taking steps apart."""
 NAMES = (*(part.name for part in parts((), 0)), "measure")
@@ -100,6 +103,7 @@ def run_night(settings: Settings, say: Callable[[str], None] = lambda text: None
         left_s = settings.budget_s - (time.monotonic() - start)
         locate_within(store, run, left_s * FOR_LOCATING / (FOR_LOCATING + FOR_MEASURING), say)
         _keep_states(store, run)
+        keep_errors(store, run, FOR_ERRORS * (start + settings.budget_s - time.monotonic()), say)
         _measure(settings, store, run, start + settings.budget_s, say)
         store.end(run)
         verdict = judge_run(store, store.run(run.id), base_of(store, run), ledger.read())

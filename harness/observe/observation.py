@@ -46,7 +46,17 @@ from assay.harness.calls.tree import Tree, modules_in, walk, walk_call
 from assay.harness.observe import ambient, leaks
 from assay.harness.observe.plain_loops import plain_loops
 from assay.harness.observe.view_chain import history_of
-from assay.harness.protocol.acts import AUTOCAST, AUTOCAST_DTYPE, HANDED_ON, INFERENCE, LARGEST, SAME, UNSEEN, Act
+from assay.harness.protocol.acts import (
+    AUTOCAST,
+    AUTOCAST_DTYPE,
+    HANDED_ON,
+    INFERENCE,
+    LARGEST,
+    SAME,
+    SUMMED,
+    UNSEEN,
+    Act,
+)
 from assay.harness.protocol.fresh_numbers import state_of
 from assay.harness.protocol.other_dtypes import Dtypes
 
@@ -379,7 +389,7 @@ def backward(
 ) -> None:
     """Backward from the loss, or from every differentiable output with its cotangent, or what `moved` makes of it.
 
-    `ends_at` LARGEST: from the largest output alone, though there be a loss.
+    `ends_at` LARGEST: from the largest output alone, though there be a loss. SUMMED: each cotangent is one number.
     """
     loss = output.tensors.get("output.loss")
     if ends_at != LARGEST and loss is not None and loss.requires_grad and loss.numel() == 1:
@@ -390,7 +400,8 @@ def backward(
         largest = max(ends, key=lambda path: ends[path].numel())
         ends = {largest: ends[largest]}
     if ends:
-        cotangents = [cotangent(path, end, seed) for path, end in ends.items()]
+        draw = one_number if ends_at == SUMMED else cotangent
+        cotangents = [draw(path, end, seed) for path, end in ends.items()]
         given = [moved(one) if moved else one for one in cotangents]
         torch.autograd.backward(list(ends.values()), given, retain_graph=retains)
 
@@ -402,6 +413,13 @@ def cotangent(path: str, tensor: Tensor, seed: int) -> Tensor:
     if is_wrapper(tensor):
         return with_inner(tensor.detach(), lambda inner: _drawn(inner, generator))
     return _drawn(tensor, generator)
+
+
+def one_number(path: str, tensor: Tensor, seed: int) -> Tensor:
+    """One such number for all elements of an output, expanded to its size, as the gradient of a sum is."""
+    if is_wrapper(tensor):
+        return cotangent(path, tensor, seed)
+    return cotangent(path, tensor.detach().new_empty(()), seed).expand(tensor.shape)
 
 
 def _drawn(tensor: Tensor, generator: torch.Generator) -> Tensor:

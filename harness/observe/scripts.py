@@ -13,14 +13,16 @@ from assay.harness.calls.clone import Call, CloneError, Convert, copy_call
 from assay.harness.calls.tree import walk_call
 from assay.harness.case import Case
 from assay.harness.observe.observation import BRIEFLY, Observation, Script, observe
-from assay.harness.protocol.acts import FEW, FRESH, ONE, PLACED, SAME, Act, Protocol, chosen, steps
+from assay.harness.protocol.acts import FEW, FRESH, NONE, ONE, PLACED, SAME, Act, Protocol, chosen, steps
 from assay.harness.protocol.fresh_numbers import (
     Make,
-    first_row,
+    blotted,
+    first_rows,
     is_tied,
     moved_state,
     nothing,
     placed,
+    relaid,
     state_of,
     turned,
     twice,
@@ -30,6 +32,8 @@ from assay.harness.protocol.other_dtypes import Narrowest, in_other, least_bits,
 
 Key = tuple[int, str, bool]
 """Which numbers a call has, of which sizes, and whether in the other dtype."""
+ROWS: Mapping[str, int] = {NONE: 0, ONE: 1}
+"""How many rows a call has of which some are left out."""
 KEPT = 1 << 26
 """The numbers that a program's state is moved to are made once for all runs, while there are no more of them."""
 MOST_BYTES = 1 << 29
@@ -141,6 +145,8 @@ class Scripts:
             made = copy_call(Call(nothing, pristine.args, pristine.kwargs), convert)
             made = placed(made) if act.given == PLACED and not made.leaves else made
             made = turned(made) if act.turns else made
+            made = relaid(made) if act.relays and not made.leaves else made
+            made = blotted(made) if act.blots and not made.leaves else made
         return Call(first.function, made.args, made.kwargs, first.leaves | made.leaves)
 
     def _with(self, key: Key) -> Call:
@@ -153,8 +159,8 @@ class Scripts:
             own = self._with((numbers, sizes, False))
             return copy_call(Call(nothing, own.args, own.kwargs), in_other)
         made = with_numbers(self.own, self.make, numbers)
-        if sizes == ONE:
-            return first_row(made)
+        if sizes in ROWS:
+            return first_rows(made, ROWS[sizes])
         return twice(made, self._with((numbers + 1, "", False))) if sizes else made
 
     def _state(self, which: int, is_other: bool, convert: Convert | None) -> Mapping[str, Tensor]:
@@ -181,7 +187,7 @@ def _count(tensors: Mapping[str, Tensor]) -> int:
     return sum(tensor.numel() for tensor in tensors.values())
 
 
-UNUSUAL = ("within", "freezes", "turns")
+UNUSUAL = ("within", "freezes", "turns", "relays", "blots")
 """How else a call may be made, by the field of its act."""
 
 

@@ -20,6 +20,8 @@ from typing import Any
 
 LAST_LINES = 12
 POLL_S = 1.0
+ABORT_S = 5.0
+"""How long the fault handler may write."""
 WAIT_POLICY = "OMP_WAIT_POLICY"
 
 
@@ -113,6 +115,12 @@ class Child:
             return ""
         self._said.seek(0)
         return str(self._said.read())
+
+    def abort(self) -> None:
+        """Ends it by SIGABRT, at which Python's fault handler writes where it was: `said()` then has its calls."""
+        if self.status is None:
+            self._process.send_signal(signal.SIGABRT)
+            self.wait(ABORT_S)
 
     def end(self) -> None:
         """Kills what is left of its session, itself and all that it started, and collects it."""

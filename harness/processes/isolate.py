@@ -13,7 +13,7 @@ import dataclasses
 import json
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -78,6 +78,8 @@ def run_isolated(
         child = Child("assay.harness.processes.isolate", *arguments, environment={**shared, **(environment or {})})
         try:
             status = child.wait(timeout_s)
+            if status is None:
+                child.abort()
         finally:
             child.end()
             timed_alone.leave(child.number)
@@ -90,19 +92,24 @@ def run_isolated(
 
 
 def run_warm(
-    case: Case, mode: str, backend: str, asked: RunRequest = DEFAULT_REQUEST, timeout_s: float = 300.0
-) -> Result:
+    case: Case, mode: str, backend: str, asked: RunRequest = DEFAULT_REQUEST, timeout_s: float = 300.0,
+    before: Sequence[str] = (),
+) -> Result:  # fmt: skip
     """What `run_isolated` gives of a process whose caches another one has filled. Where that one does not pass, its own
     row is given: then there is nothing to start from.
 
+    `before`: the case runs in these modes first, each in a process that fills the caches too.
     Raises: ValueError for a case that `discover` did not find.
     """
     with tempfile.TemporaryDirectory(prefix="assay-cache-") as folder:
         environment = warm_environment(Path(folder))
         untimed = dataclasses.replace(asked, timed=False)
+        for other in before:
+            run_isolated(case, other, backend, untimed, timeout_s, environment)
         first = run_isolated(case, mode, backend, untimed, timeout_s, environment)
         if first.verdict != "same":
-            told = f"in the process that fills the caches: {first.detail}" if first.detail else "with empty caches"
+            empty = f"in caches that {', '.join(before)} has filled" if before else "with empty caches"
+            told = f"in the process that fills the caches: {first.detail}" if first.detail else empty
             return dataclasses.replace(first, detail=told)
         row = run_isolated(case, mode, backend, asked, timeout_s, environment)
     told = f"warm start, {row.begun.get('restored', 0)} graphs restored"

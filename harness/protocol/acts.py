@@ -8,7 +8,7 @@ before: as programs do (`REWRITTEN`), or through memory that these share, as wit
 the program holds get other numbers before an act that `moves_state`.
 
 `DEFAULT` is what every case goes through. `FURTHER` and `WAYS` are the acts that may follow. Each case gets one of
-either by its name; a thorough run has all.
+the former and two of the latter by its name; a thorough run has all.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ import torch
 FRESH, PLACED, REWRITTEN, UNSEEN, SAME = "fresh", "placed", "rewritten", "unseen", "same"
 HANDED_ON = (REWRITTEN, UNSEEN, SAME)
 """How a call is given the tensors of the call before."""
-ALL, LARGEST = "all", "largest"
-TWICE, ONE = "twice", "one"
-"""Each tensor that has the batch's dimension, with as many rows again, or with its first row alone."""
+ALL, LARGEST, SUMMED = "all", "largest", "summed"
+TWICE, ONE, NONE = "twice", "one", "none"
+"""Each tensor that has the batch's dimension, with as many rows again, with its first row alone, or with no row."""
 INFERENCE, AUTOCAST = "inference", "autocast"
 """Within `torch.inference_mode()`, and within `torch.autocast` to `AUTOCAST_DTYPE`."""
 AUTOCAST_DTYPE = torch.bfloat16
@@ -38,7 +38,17 @@ GIVEN: Mapping[str, str] = {
     SAME: " in the same tensors",
 }
 """How each is said in words."""
-SIZES: Mapping[str, str] = {"": "", TWICE: "with twice the batch", ONE: "with a batch of one"}
+SIZES: Mapping[str, str] = {
+    "": "",
+    TWICE: "with twice the batch",
+    ONE: "with a batch of one",
+    NONE: "with a batch of none",
+}
+ENDS: Mapping[str, str] = {
+    ALL: "",
+    LARGEST: " from the largest result alone",
+    SUMMED: " from the sum of each result",
+}
 WITHIN: Mapping[str, str] = {"": "", INFERENCE: "in inference mode", AUTOCAST: "under autocast to bfloat16"}
 
 
@@ -48,13 +58,15 @@ class Act:
     1 for the latest, 2 for the one before it.
 
     `is_spent`: of a graph that was gone through and freed, so that eager raises, unless nothing was saved in it.
-    `ends` says which results have a tangent: all (or the loss, where there is one), or the largest alone. `retains`:
-    the graph may be gone back through again. `accumulates`: gradients are added to those of the act before.
+    `ends` says which results have a tangent: all (or the loss, where there is one), the largest alone, or all, each
+    with one number expanded to its size, as the gradient of a sum is. `retains`: the graph may be gone back through
+    again. `accumulates`: gradients are added to those of the act before.
     `in_other_dtype`: arguments and state are converted first, and converted back before the next act that is not.
     `gives_up`: the caller lets go of the arguments after the act, and other things are written where they lay.
     `within` says in which context the call is made, and `sizes` with how many rows. `freezes`: every other parameter
     requires no gradient during the act. `turns`: floating arguments require gradients where they did not, and none
-    where they did.
+    where they did. `relays`: the last two dimensions of each argument lie in the other order in memory. `blots`: one
+    number of each floating argument is NaN.
     """
 
     numbers: int = 0
@@ -73,6 +85,8 @@ class Act:
     within: str = ""
     freezes: bool = False
     turns: bool = False
+    relays: bool = False
+    blots: bool = False
 
     @property
     def calls(self) -> bool:
@@ -88,8 +102,7 @@ class Act:
         if not self.back:
             return ""
         of = "" if self.back == 1 else f" of the call {self.back - 1} before"
-        ends = " from the largest result alone" if self.ends == LARGEST else ""
-        return f"backward{of}{ends}" + (" into the gradients there" if self.accumulates else "")
+        return f"backward{of}{ENDS[self.ends]}" + (" into the gradients there" if self.accumulates else "")
 
     def _said_of_place(self) -> tuple[str, ...]:
         return (
@@ -100,6 +113,8 @@ class Act:
             WITHIN[self.within],
             "with every other parameter frozen" if self.freezes else "",
             "with arguments that require gradients where they did not" if self.turns else "",
+            "with arguments that lie otherwise in memory" if self.relays else "",
+            "with a NaN in each argument" if self.blots else "",
             "whose arguments are then given up" if self.gives_up else "",
         )
 
@@ -173,7 +188,7 @@ DEFAULT: Mapping[str, Protocol] = {
         Act(back=1, is_spent=True),
         step(1),
         step(2, given=REWRITTEN),
-        step(4),
+        step(4, ends=SUMMED),
         step(5),
         step(3, given=PLACED),
     ),
@@ -231,6 +246,18 @@ WAYS: Mapping[str, Mapping[str, Protocol]] = {
         "infer": (Act(2, turns=True), Act(3)),
         "train": (step(2, turns=True), step(3)),
     },
+    "another layout": {
+        "infer": (Act(2, relays=True), Act(3)),
+        "train": (step(2, relays=True), step(3)),
+    },
+    "a batch of none": {
+        "infer": (Act(2, sizes=NONE), Act(3)),
+        "train": (step(2, sizes=NONE), step(3)),
+    },
+    "a NaN": {
+        "infer": (Act(2, blots=True), Act(3)),
+        "train": (step(2, blots=True), step(3)),
+    },
 }
 """Unusual ways to make a call, each followed by an ordinary one."""
 
@@ -238,10 +265,11 @@ WAYS: Mapping[str, Mapping[str, Protocol]] = {
 def chosen(name: str, mode: str, thorough: bool = False) -> tuple[str, Protocol]:
     """What the case of that name goes through after the default acts: in words, and all acts as data.
 
-    One of `FURTHER` and one of `WAYS`, by the name; or, with `thorough`, all of them.
+    One of `FURTHER` and two of `WAYS`, by the name; or, with `thorough`, all of them.
     """
     drawn = zlib.crc32(f"{name} {mode}".encode())
     names = list(FURTHER) if thorough else [list(FURTHER)[drawn % len(FURTHER)]]
-    ways = list(WAYS) if thorough else [list(WAYS)[drawn // len(FURTHER) % len(WAYS)]]
+    first = drawn // len(FURTHER) % len(WAYS)
+    ways = list(WAYS) if thorough else [list(WAYS)[first], list(WAYS)[(first + len(WAYS) // 2) % len(WAYS)]]
     further = (*(FURTHER[n][mode] for n in names), *(WAYS[n][mode] for n in ways))
     return ", ".join(names + ways), tuple(act for each in (DEFAULT[mode], *further) for act in each)

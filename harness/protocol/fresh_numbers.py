@@ -60,17 +60,17 @@ def twice(own: Call, other: Call) -> Call:
     return dataclasses.replace(own, args=args, kwargs=kwargs)
 
 
-def first_row(own: Call) -> Call:
-    """A call with the first row alone of each tensor that has the batch's dimension."""
+def first_rows(own: Call, count: int) -> Call:
+    """A call with so many rows alone of each tensor that has the batch's dimension."""
     mine = walk((own.args, own.kwargs), "input")
     rows = _rows(mine)
-    if rows is None or rows < 2 or is_tied(own) or aliases(mine.tensors):
+    if rows is None or rows <= count or is_tied(own) or aliases(mine.tensors):
         return own
 
     def first(tensor: Tensor) -> Tensor:
         if not is_plain(tensor) or not tensor.dim() or len(tensor) != rows:
             return tensor
-        return tensor.detach()[:1].clone().requires_grad_(tensor.requires_grad)
+        return tensor.detach()[:count].clone().requires_grad_(tensor.requires_grad)
 
     args, kwargs = tree_map_only(Tensor, first, (own.args, own.kwargs))
     return dataclasses.replace(own, args=args, kwargs=kwargs)
@@ -86,6 +86,39 @@ def turned(call: Call) -> Call:
         if _is_own_leaf(tensor) and tensor.is_floating_point():
             tensor.requires_grad_(not tensor.requires_grad)
     return call
+
+
+def relaid(call: Call) -> Call:
+    """The same arguments, of which the last two dimensions lie in the other order in memory. Those that share memory,
+    and what autograd or a class knows more of, stay as they are."""
+    return _with_own_leaves(call, lambda tensor: tensor.mT.contiguous().mT if tensor.dim() > 1 else tensor)
+
+
+def blotted(call: Call) -> Call:
+    """The same arguments, with NaN for the number in the middle of each floating one; others stay, as in `relaid`."""
+
+    def blot(tensor: Tensor) -> Tensor:
+        if not tensor.is_floating_point() or not tensor.numel() or tensor.element_size() < 2:
+            return tensor
+        middle = torch.arange(tensor.numel(), device=tensor.device).reshape(tensor.shape) == tensor.numel() // 2
+        return tensor.masked_fill_(middle, torch.nan)
+
+    return _with_own_leaves(call, blot)
+
+
+def _with_own_leaves(call: Call, change: Callable[[Tensor], Tensor]) -> Call:
+    """The same arguments, with what `change` makes of a copy of each that is a tensor of its own."""
+    if aliases(walk((call.args, call.kwargs), "input").tensors):
+        return call
+
+    def changed(tensor: Tensor) -> Tensor:
+        is_lazy = tensor.is_conj() or tensor.is_neg()
+        if not _is_own_leaf(tensor) or is_lazy or not has_memory(tensor):
+            return tensor
+        return change(tensor.detach().clone()).requires_grad_(tensor.requires_grad)
+
+    args, kwargs = tree_map_only(Tensor, changed, (call.args, call.kwargs))
+    return dataclasses.replace(call, args=args, kwargs=kwargs)
 
 
 def _is_own_leaf(tensor: Tensor) -> bool:

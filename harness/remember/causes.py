@@ -75,7 +75,7 @@ def located(row: Kept, run: Run, found: Found, least: Shrunk | None) -> Cluster:
         below = found.below.rung.name if found.below else ""
         made = repro_of(least, Failing(row.result.case, row.result.mode, on, rung, below))
         body |= {"repro": made.source, "issue": made.issue, "failed": made.failures, "runs": made.runs,
-                 "calls": len(least.operators)}  # fmt: skip
+                 "calls": len(least.operators), "operators": sorted(set(least.operators))}  # fmt: skip
     signature = hashed(["located", rung, kind, form or row.result.case])
     where = bare if rung == bare else f"{bare}, {rung}"
     return Cluster(signature, f"{where}: {found.kind.verdict} {_fields(found)}{calls}"[:200], rung, run.commit,

@@ -64,6 +64,8 @@ def _result(cause: Cause, row: Kept) -> dict[str, Any]:
         "message": {"text": f"{_name(row)} on {row.result.backend}: {_said(row)}"},
         "baselineState": "new" if cause.state == NEW else "unchanged",
     }  # fmt: skip
+    if cause.duplicate is not None:
+        made["properties"] = {"duplicateOf": cause.duplicate.of.signature[:16], "why": cause.duplicate.why}
     if cause.state == EXCUSED:
         made["suppressions"] = [{"kind": "external", "justification": "; ".join(row.judgement.notes)}]
     return made

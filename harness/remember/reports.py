@@ -38,7 +38,7 @@ class Reported:
 
 
 def reported(document: Mapping[str, Any]) -> Iterator[Reported]:
-    """The rows of a report that are of a case: those of a run, or the failures of a hunt."""
+    """The rows of a report that are of a case: those of a run, the failures of a hunt, batches that are as eager."""
     for failure in document.get("failures", ()):
         if isinstance(failure, dict) and "result" in failure:
             yield _drawn(failure)
@@ -47,6 +47,8 @@ def reported(document: Mapping[str, Any]) -> Iterator[Reported]:
             differences = tuple(Difference(**each) for each in failure["differences"])
             backend, script = plan["plan"]["backend"], failure["script"]
             yield Reported(Result(f"machine.{name}"[:200], "train", backend, "diverged", differences, detail=script))
+    for row in document.get("batches", ()):
+        yield Reported(outcome.read(row))
     for row in document.get("results", ()):
         if "case" in row and "verdict" in row and "differences" in row:
             yield Reported(outcome.read({key: value for key, value in row.items() if key not in ("passes", "notes")}))

@@ -20,6 +20,7 @@ import torch
 
 from assay.harness.judge.ledger import Known, is_among
 from assay.harness.remember.causes import assign_by_kind, case_of, failures, is_located
+from assay.harness.remember.duplicates import Duplicate, Seen, duplicates_of
 from assay.harness.remember.store import Cluster, Kept, Run, Store
 
 DYNAMIC = ",dynamic"
@@ -36,6 +37,8 @@ class Cause:
 
     broken: int = 0
     """How many of its rows were as eager in the base."""
+    duplicate: Duplicate | None = None
+    """Another cause that it is one with, where there is one that was seen before."""
 
     def size(self) -> str:
         """`12 rows, 1 as eager before`"""
@@ -76,6 +79,8 @@ class Verdict:
         if self.base is not None:
             since = f"commit {self.base.commit}" if self.base.commit else f"the run of {self.base.started}"
             said[-1] += f" since {since}"
+        twice = sum(cause.duplicate is not None for cause in living)
+        said += [counted(twice, "duplicate")] if twice else []
         said += [f"{len(self.of(FIXED))} fixed"] if self.of(FIXED) else []
         said += [counted(len(self.stale), "stale excuse")] if self.stale else []
         return f"{', '.join(said)}; {counted(len(self.rows), 'row')}"
@@ -103,6 +108,8 @@ def judge_run(store: Store, run: Run, base: Run | None, ledger: Sequence[Known] 
         Cause(clusters[name], past.state(clusters[name], found), tuple(found), len(past.broken(found)))
         for name, found in now.items()
     ]
+    twice = duplicates_of(Seen(each.cluster, frozenset(each.by_backend), len(each.rows)) for each in causes)
+    causes = [dataclasses.replace(each, duplicate=twice.get(each.cluster.signature)) for each in causes]
     causes += [
         Cause(clusters[name], FIXED, tuple(found))
         for name, found in before.items() if name not in now and is_fixed(found, rows)
@@ -205,7 +212,8 @@ def document(verdict: Verdict) -> dict[str, Any]:
     """The JSON document: what the page, JUnit and SARIF say, too.
 
     {"schema": 1, "run", "base", "sentence", "passes", "rows", "flaky", "stale",
-     "causes": [{"signature", "name", "state", "rung", "first_commit", "first_seen", "by_backend", "body", "rows"}]}
+     "causes": [{"signature", "name", "state", "rung", "first_commit", "first_seen", "by_backend", "duplicate", "body",
+                "rows"}]}    `duplicate` is null, or {"of": a signature, "why"}
     """
     return {
         "schema": 1,
@@ -226,4 +234,6 @@ def _cause_data(cause: Cause) -> dict[str, Any]:
         "signature": cluster.signature, "name": cluster.name, "rung": cluster.rung,
         "first_commit": cluster.first_commit, "first_seen": cluster.first_seen, "body": dict(cluster.body),
     }  # fmt: skip
-    return {**told, "state": cause.state, "by_backend": cause.by_backend, "rows": [list(row.key) for row in cause.rows]}
+    twice = {"of": cause.duplicate.of.signature, "why": cause.duplicate.why} if cause.duplicate else None
+    rows = [list(row.key) for row in cause.rows]
+    return {**told, "state": cause.state, "by_backend": cause.by_backend, "duplicate": twice, "rows": rows}

@@ -1,9 +1,10 @@
 """Writes the site of a store: one folder of static pages that load nothing from elsewhere.
 
-    index.html            the sentence, what is new, verdicts by backend and suite, every row with filters
+    index.html            the sentence, what is new, verdicts by backend and suite, dtype and layout, every row with
+                          filters
     causes/NAME.html      a cause: its rows, its repro, the text of an issue
-    cases/NAME.html       a case that is not as eager everywhere, or whose step was taken apart: what differs, its
-                          graphs drawn, generated code beside the user's lines, the states of the compile
+    cases/NAME.html       a case that is not as eager everywhere, or whose step was taken apart: what differs, how
+                          errors grow, its graphs drawn, generated code beside the user's lines, each state
     trends.html           what is measured from commit to commit, with the points at which it changed
     compile.html          where compile time goes, by case and by stage, and how fast the result is
     kernels.html          the kernels of a few steps against the roofline
@@ -21,9 +22,10 @@ import json
 import re
 import shutil
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +39,7 @@ from assay.harness.remember.verdict_on_run import Cause, Verdict, document
 from assay.harness.report.documents import FORMATS, finite
 from assay.harness.report.triage import speed
 from assay.harness.site.drawn_graph import drawn
+from assay.harness.site.errors import error_profiles, said
 from assay.harness.site.feed import atom
 from assay.harness.site.plots import bars, trends
 from assay.harness.site.profiles import profiles_of, roofline, stage_bars, timelines
@@ -46,7 +49,11 @@ from assay.harness.track.regressions import Regression, regressions_of, series_o
 
 PLOTLY = "plotly.min.js"
 STATIC = ("site.css", "site.js")
-COLUMNS = ("case", "mode", "backend", "verdict", "field", "state", "cause", "suite", "compile_s", "speed")
+COLUMNS = (
+    "case", "mode", "backend", "verdict", "field", "state", "cause", "suite", "dtype", "layout", "compile_s", "speed",
+)  # fmt: skip
+TRAITS = {"dtype": "dtypes", "layout": "layouts"}
+"""The columns that hold several words, by where a row has them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +76,7 @@ def publish(store: Store, verdict: Verdict, folder: Path, parts_said: Sequence[s
         undefined=jinja2.StrictUndefined,
         trim_blocks=True, lstrip_blocks=True,
     )  # fmt: skip
-    templates.filters.update({**FORMATS, "breakable": breakable})
+    templates.filters.update({**FORMATS, "breakable": breakable, "error": said})
     found = regressions_of(store.samples())
     _copy_static(folder)
     _write(folder / "data" / "rows.js", f"window.ROWS = {_script(rows_of(verdict))};\n")
@@ -97,7 +104,9 @@ def _copy_static(folder: Path) -> None:
 
 def _pages(store: Store, verdict: Verdict, found: Sequence[Regression]) -> Iterator[Page]:
     causes = _cause_of(verdict)
-    yield Page("index.html", "index.html.jinja", {"matrix": matrix(verdict.rows), "verdicts": VERDICTS})
+    tables = {"suite": matrix(verdict.rows, lambda row: (suite_of(row.result.case),))}
+    tables |= {name: matrix(verdict.rows, attrgetter(f"result.{where}")) for name, where in TRAITS.items()}
+    yield Page("index.html", "index.html.jinja", {"tables": tables, "verdicts": VERDICTS})
     lines = trends(series_of(store.samples()), found)
     yield Page("trends.html", "trends.html.jinja", {"figures": lines, "regressions": found})
     profiles = profiles_of(store, verdict.run)
@@ -111,7 +120,7 @@ def _pages(store: Store, verdict: Verdict, found: Sequence[Regression]) -> Itera
         if case in apart or any(row.result.verdict != "same" for row in rows):
             states = _states(store, rows) or apart.get(case, ())
             values = {"case": case, "rows": rows, "causes": causes, **shown_of(states)}
-            yield Page(f"cases/{slug(case)}.html", "case.html.jinja", values)
+            yield Page(f"cases/{slug(case)}.html", "case.html.jinja", values | {"errors": error_profiles(store, rows)})
 
 
 def _states(store: Store, rows: Sequence[Kept]) -> Sequence[Mapping[str, str]]:
@@ -186,13 +195,15 @@ def _row(row: Kept, causes: Mapping[tuple[str, str, str], Cause]) -> list[Any]:
     ratio = speed({"eager_ms": result.eager_ms, "ms": result.ms}) if result.verdict == "same" else None
     numbers = [round(value, 4) if value is not None else None for value in (result.compile_s, ratio)]
     named = (cause.state, cause.cluster.signature[:16]) if cause else ("", "")
-    return [result.case, result.mode, result.backend, result.verdict, fields, *named, suite_of(result.case), *numbers]
+    words = [suite_of(result.case), *(" ".join(getattr(result, name)) for name in TRAITS.values())]
+    return [result.case, result.mode, result.backend, result.verdict, fields, *named, *words, *numbers]
 
 
-def matrix(rows: Sequence[Kept]) -> dict[str, dict[str, Counter[str]]]:
-    """Verdicts counted by backend and suite."""
+def matrix(rows: Sequence[Kept], words: Callable[[Kept], Sequence[str]]) -> dict[str, dict[str, Counter[str]]]:
+    """Verdicts counted by backend and word. A row that has several words counts for each of them."""
     found: dict[str, dict[str, Counter[str]]] = {}
     for row in rows:
-        backend = row.result.backend.partition(",")[0]
-        found.setdefault(backend, {}).setdefault(suite_of(row.result.case), Counter())[row.result.verdict] += 1
-    return found
+        for word in words(row):
+            backend = found.setdefault(row.result.backend.partition(",")[0], {})
+            backend.setdefault(word, Counter())[row.result.verdict] += 1
+    return {backend: dict(sorted(counts.items())) for backend, counts in found.items()}

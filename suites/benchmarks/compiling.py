@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import Any
 
 import torch
 
 from assay.compiler import journal
-from assay.harness.measure import first_call_s, python_calls
+from assay.harness.measure import Step, first_call_s, python_calls, python_instructions
 
-from .subject import Results, Subject, empty_caches, require_same, results
+from .subject import BACKENDS, EAGER, Results, Subject, empty_caches, require_same, results
 
 CASES = ("zoo.distilbert", "zoo.llama")
+COMPILERS = tuple(backend for backend in BACKENDS if backend != EAGER)
 STAGES = ("capture", "differentiate", "partition", "lower", "fuse", "plan", "emit", "build kernels")
 MODES = ("infer", "train")
 
@@ -56,53 +58,63 @@ def _spent() -> dict[str, float]:
 
 
 class CompileCalls:
-    """How many Python functions are called to compile a model: it does not depend on the clock."""
+    """How many Python functions are called to compile a model, and how many of the interpreter's instructions are
+    executed. Neither depends on the clock."""
 
     timeout = 900
     param_names = ("model", "mode", "backend")
-    params = (CASES, MODES, ("assay", "inductor"))
+    params = (CASES, MODES, COMPILERS)
 
     def track_thousand_calls(self, case: str, mode: str, backend: str) -> float:
         subject = Subject(case, mode, backend)
         with empty_caches():
             subject.step()()  # imports belong to no model
-            return calls_of(subject) / 1e3
+            return counted(subject, python_calls) / 1e3
 
     track_thousand_calls.unit = "thousand calls"  # type: ignore[attr-defined]
 
+    def track_thousand_instructions(self, case: str, mode: str, backend: str) -> float:
+        subject = Subject(case, mode, backend)
+        with empty_caches():
+            subject.step()()
+            return counted(subject, python_instructions) / 1e3
 
-def calls_of(subject: Subject) -> int:
-    """The Python functions that a first call calls."""
+    track_thousand_instructions.unit = "thousand instructions"  # type: ignore[attr-defined]
+
+
+def counted(subject: Subject, count: Callable[[Step], int]) -> int:
+    """What a first call comes to."""
     step = subject.step()
     torch._dynamo.reset()
-    return python_calls(step)
+    return count(step)
 
 
 class WarmStart:
-    """The first call of a model whose graphs the cache keeps."""
+    """The first call of a model whose graphs the caches keep."""
 
     timeout = 600
-    param_names = ("model", "mode")
-    params = (CASES, MODES)
+    param_names = ("model", "mode", "backend")
+    params = (CASES, MODES, COMPILERS)
 
-    def setup(self, case: str, mode: str) -> None:
-        Subject(case, mode, "assay").step()()
+    def setup(self, case: str, mode: str, backend: str) -> None:
+        Subject(case, mode, backend).step()()
 
-    def track_warm_s(self, case: str, mode: str) -> float:
-        return first_call_s(Subject(case, mode, "assay").step())
+    def track_warm_s(self, case: str, mode: str, backend: str) -> float:
+        torch._dynamo.reset()
+        return first_call_s(Subject(case, mode, backend).step())
 
     track_warm_s.unit = "s"  # type: ignore[attr-defined]
 
 
 class HarnessRows:
-    """How many rows of the semantics suite the harness judges a second, on the backend that compiles nothing."""
+    """How many rows of the semantics suite the harness judges a second: without a compiler, and with each."""
 
     timeout = 300
-    param_names = ("case",)
-    params = (("semantics.strided_slices", "semantics.inner_input_mutated_twice"),)
+    param_names = ("case", "backend")
+    params = (("semantics.strided_slices", "semantics.inner_input_mutated_twice"), BACKENDS)
 
-    def track_rows_a_second(self, case: str) -> float:
-        subject = Subject(case, "infer", "eager")
+    def track_rows_a_second(self, case: str, backend: str) -> float:
+        subject = Subject(case, "infer", backend)
         subject.result()
         start = time.perf_counter()
         for _ in range(3):

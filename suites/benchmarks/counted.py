@@ -6,7 +6,7 @@ import tempfile
 from pathlib import Path
 
 from assay.compiler import journal
-from assay.harness.measure import alternate, python_calls
+from assay.harness.measure import alternate, python_calls, python_instructions
 from assay.harness.track.measure_worker import hash_of, workload
 
 from .history import Counted
@@ -41,11 +41,14 @@ def _counted(subject: Subject) -> Counted:
         step = subject.step()
         with empty_caches():
             compile_calls = python_calls(step)
+        step = subject.step()
+        with empty_caches():
+            instructions = python_instructions(step)
         for _ in range(3):
             step()
         times = alternate(step, workload(), rounds=ROUNDS, sample_s=SAMPLE_S)
         return Counted(
-            compile_calls, python_calls(step), int(str(kernels)), _lines(Path(folder)),
+            compile_calls, instructions, python_calls(step), int(str(kernels)), _lines(Path(folder)),
             int(hash_of(Path(folder))[:LETTERS] or "0", 16), times.ours_ms / 1e3, times.theirs_ms / 1e3,
         )  # fmt: skip
 

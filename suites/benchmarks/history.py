@@ -25,6 +25,7 @@ class Counted:
     """What a subject came to, or in `why` the reason why it was not measured."""
 
     compile_calls: int = 0
+    compile_instructions: int = 0
     call_calls: int = 0
     kernels: int = 0
     source_lines: int = 0
@@ -56,6 +57,11 @@ class History:
         return found[name].compile_calls
 
     track_compile_calls.unit = "calls"  # type: ignore[attr-defined]
+
+    def track_compile_instructions(self, found: dict[str, Counted], name: str) -> int:
+        return found[name].compile_instructions
+
+    track_compile_instructions.unit = "instructions"  # type: ignore[attr-defined]
 
     def track_call_calls(self, found: dict[str, Counted], name: str) -> int:
         return found[name].call_calls

@@ -581,6 +581,51 @@ def buffer_counts_calls_and_another_is_replaced() -> Made:
     return Counter(), (numbers(2, 3),), {}
 
 
+class Memory(nn.Module):
+    """Replaces its buffers: by a view of its result, by one that is longer each time, and by one with a history."""
+
+    last: Tensor
+    seen: Tensor
+    sums: Tensor | None
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("last", torch.zeros(2, 3))
+        self.register_buffer("seen", torch.zeros(1, 3))
+        self.register_buffer("sums", None)
+        self.weight = nn.Parameter(torch.randn(3))
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = x * self.weight + self.last[0]
+        self.sums = y.sum() * 2
+        self.seen = torch.cat([self.seen[-2:], y.detach()[:1]])
+        self.last = y.detach()
+        return y
+
+
+@program(data)
+def buffers_replaced_by_a_view_a_longer_one_and_one_with_a_history() -> Made:
+    return Memory(), (numbers(2, 3),), {}
+
+
+class Counting(nn.Module):
+    """Counts its calls in a plain number."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls = 0
+        self.weight = nn.Parameter(torch.randn(3))
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.calls += 1
+        return x * self.weight * (self.calls % 2 + 1)
+
+
+@program(data)
+def module_counts_its_calls_in_a_number() -> Made:
+    return Counting(), (numbers(2, 3),), {}
+
+
 class Descent(nn.Module):
     """Moves its own parameter."""
 

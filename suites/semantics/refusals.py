@@ -243,10 +243,20 @@ def part_written_before_an_index_out_of_range() -> Made:
     return f, (numbers(3), numbers(3), torch.tensor([7])), {}
 
 
+@program(refusal, on_device)
+def dropped_before_a_label_out_of_range() -> Made:
+    """Eager has counted the batch and drawn the mask."""
+
+    def f(x: Tensor, mean: Tensor, var: Tensor, labels: Tensor) -> Tensor:
+        return F.cross_entropy(F.dropout(F.batch_norm(x, mean, var, training=True)), labels)
+
+    return f, (leaf(4, 3), torch.zeros(3), torch.ones(3), torch.tensor([0, 1, 7, 2])), {}
+
+
 @program(refusal, on_device, modes=("infer",))
 def drawn_before_an_index_out_of_range() -> Made:
     def f(x: Tensor, at: Tensor) -> Tensor:
-        x.add_(torch.rand(3))
+        x.add_(torch.rand_like(x))
         return x[at]
 
     return f, (numbers(3), torch.tensor([7])), {}

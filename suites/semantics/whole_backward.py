@@ -27,14 +27,14 @@ Place = Callable[[Log, Tensor, Tensor], None]
 """Puts a hook on a leaf or on a result, which notes what it sees."""
 
 
-def _kept(value: Any) -> Any:
+def kept(value: Any) -> Any:
     """What tensors are now: they may be written afterwards."""
     if isinstance(value, Tensor):
         return value.detach().clone()
-    return [_kept(each) for each in value] if isinstance(value, (tuple, list)) else value
+    return [kept(each) for each in value] if isinstance(value, (tuple, list)) else value
 
 
-def _whole(scenario: Callable[..., Any], name: str, make: Callable[[], Made]) -> Case:
+def whole_case(scenario: Callable[..., Any], name: str, make: Callable[[], Made]) -> Case:
     """A case of one backward, whose gradients and log are compared to the letter."""
     declare = case(
         modes=("train",), tags=("bookkeeping", "whole-backward"), shapes=SHAPES, scenario=scenario, name=name
@@ -46,33 +46,33 @@ def _wave(x: Tensor, w: Tensor) -> Tensor:
     return (x * w).sin() + w
 
 
-def _made() -> Made:
+def made_wave() -> Made:
     return _wave, (leaf(3, 4), leaf(3, 4)), {}
 
 
 def whole(scenario: Callable[..., Any]) -> Case:
     """A case of the program `sin(x * w) + w`, by the name of its scenario."""
-    return _whole(scenario, "whole_backward_" + scenario.__name__.lstrip("_"), _made)
+    return whole_case(scenario, "whole_backward_" + scenario.__name__.lstrip("_"), made_wave)
 
 
 # Every kind of hook, alone and in pairs.
 
 
 def _of_leaf(log: Log, x: Tensor, y: Tensor) -> None:
-    x.register_hook(lambda g: log.append(("leaf", _kept(g))))
+    x.register_hook(lambda g: log.append(("leaf", kept(g))))
 
 
 def _of_result(log: Log, x: Tensor, y: Tensor) -> None:
-    y.register_hook(lambda g: log.append(("result", _kept(g))))
+    y.register_hook(lambda g: log.append(("result", kept(g))))
 
 
 def _that_doubles(log: Log, x: Tensor, y: Tensor) -> None:
-    y.register_hook(lambda g: log.append(("doubled", _kept(g))) or g * 2)  # type: ignore[func-returns-value]
+    y.register_hook(lambda g: log.append(("doubled", kept(g))) or g * 2)  # type: ignore[func-returns-value]
 
 
 def _that_writes(log: Log, x: Tensor, y: Tensor) -> None:
     def hook(gradient: Tensor) -> None:
-        log.append(("written", _kept(gradient.mul_(3))))
+        log.append(("written", kept(gradient.mul_(3))))
 
     y.register_hook(hook)
 
@@ -87,22 +87,22 @@ def _node_of(y: Tensor) -> Any:
 
 
 def _before_node(log: Log, x: Tensor, y: Tensor) -> None:
-    _node_of(y).register_prehook(lambda given: log.append(("before", _kept(given))))
+    _node_of(y).register_prehook(lambda given: log.append(("before", kept(given))))
 
 
 def _after_node(log: Log, x: Tensor, y: Tensor) -> None:
-    _node_of(y).register_hook(lambda made, given: log.append(("after", _kept(made), _kept(given))))
+    _node_of(y).register_hook(lambda made, given: log.append(("after", kept(made), kept(given))))
 
 
 def _before_leaf(log: Log, x: Tensor, y: Tensor) -> None:
     node = torch.autograd.graph.get_gradient_edge(x).node
-    log.append(node.register_prehook(lambda given: log.append(("before leaf", _kept(given)))) is not None)
+    log.append(node.register_prehook(lambda given: log.append(("before leaf", kept(given)))) is not None)
     _HELD.append(node)
 
 
 def _after_leaf(log: Log, x: Tensor, y: Tensor) -> None:
     node = torch.autograd.graph.get_gradient_edge(x).node
-    node.register_hook(lambda made, given: log.append(("after leaf", len(made), _kept(given))))
+    node.register_hook(lambda made, given: log.append(("after leaf", len(made), kept(given))))
     _HELD.append(node)
 
 
@@ -111,15 +111,15 @@ _HELD: list[Any] = []
 
 
 def _after_accumulation(log: Log, x: Tensor, y: Tensor) -> None:
-    x.register_post_accumulate_grad_hook(lambda leaf: log.append(("accumulated", _kept(leaf.grad))))
+    x.register_post_accumulate_grad_hook(lambda leaf: log.append(("accumulated", kept(leaf.grad))))
 
 
 def _of_several(log: Log, x: Tensor, y: Tensor) -> None:
-    torch.autograd.graph.register_multi_grad_hook((x, y), lambda grads: log.append(("several", _kept(grads))))
+    torch.autograd.graph.register_multi_grad_hook((x, y), lambda grads: log.append(("several", kept(grads))))
 
 
 def _of_any(log: Log, x: Tensor, y: Tensor) -> None:
-    torch.autograd.graph.register_multi_grad_hook((x, y), lambda grad: log.append(("any", _kept(grad))), mode="any")
+    torch.autograd.graph.register_multi_grad_hook((x, y), lambda grad: log.append(("any", kept(grad))), mode="any")
 
 
 HOOKS: dict[str, Place] = {
@@ -154,17 +154,17 @@ def _hooked(*kinds: str) -> Callable[..., Any]:
     return scenario
 
 
-CASES = [_whole(_hooked(kind), f"whole_backward_hook_{kind}", _made) for kind in HOOKS]
+CASES = [whole_case(_hooked(kind), f"whole_backward_hook_{kind}", made_wave) for kind in HOOKS]
 CASES += [
-    _whole(_hooked(one, two), f"whole_backward_hooks_{one}_and_{two}", _made)
+    whole_case(_hooked(one, two), f"whole_backward_hooks_{one}_and_{two}", made_wave)
     for one, two in itertools.combinations(HOOKS, 2)
 ]
 
 
 def _before_forward(f: Callable[..., Tensor], x: Tensor, w: Tensor) -> Any:
     log: Log = []
-    x.register_hook(lambda g: log.append(("leaf", _kept(g))))
-    x.register_post_accumulate_grad_hook(lambda leaf: log.append(("accumulated", _kept(leaf.grad))))
+    x.register_hook(lambda g: log.append(("leaf", kept(g))))
+    x.register_post_accumulate_grad_hook(lambda leaf: log.append(("accumulated", kept(leaf.grad))))
     f(x, w).sum().backward()
     return log, x.grad, w.grad
 
@@ -173,9 +173,9 @@ def _in_order_of_registration(f: Callable[..., Tensor], x: Tensor, w: Tensor) ->
     """Three hooks of one tensor, the first of which is taken away before backward."""
     log: Log = []
     y = f(x, w)
-    handles = [y.register_hook(lambda g, n=n: log.append((n, _kept(g))) or g + n) for n in range(3)]  # type: ignore[func-returns-value,misc]
+    handles = [y.register_hook(lambda g, n=n: log.append((n, kept(g))) or g + n) for n in range(3)]  # type: ignore[func-returns-value,misc]
     handles[0].remove()
-    y.register_hook(lambda g: log.append((3, _kept(g))))
+    y.register_hook(lambda g: log.append((3, kept(g))))
     y.sum().backward()
     return log, x.grad, w.grad
 
@@ -187,7 +187,7 @@ def _of_branches(f: Callable[..., Tensor], x: Tensor, w: Tensor) -> Any:
     old, young = y.sin() * w, y.exp() + x
     parts = {"y": y, "old": old, "young": young, "x": x, "w": w}
     for name, part in parts.items():
-        part.register_hook(lambda g, name=name: log.append((name, _kept(g))))  # type: ignore[misc]
+        part.register_hook(lambda g, name=name: log.append((name, kept(g))))  # type: ignore[misc]
     (young.sum() + (old * young).sum()).backward()
     return log, x.grad, w.grad
 
@@ -218,7 +218,9 @@ GIVEN: dict[str, Callable[[Tensor], Any]] = {
     "a_number": lambda g: 3,
     "one_that_was_written": lambda g: g.mul_(2),
 }
-CASES += [_whole(_that_return(make), f"whole_backward_hook_gives_{name}", _made) for name, make in GIVEN.items()]
+CASES += [
+    whole_case(_that_return(make), f"whole_backward_hook_gives_{name}", made_wave) for name, make in GIVEN.items()
+]
 
 
 def _that_raises(f: Callable[..., Tensor], x: Tensor, w: Tensor) -> Any:
@@ -242,7 +244,7 @@ def _that_raises(f: Callable[..., Tensor], x: Tensor, w: Tensor) -> Any:
         handle.remove()
         x.grad = w.grad = None
         f(x, w).sum().backward()
-        found.append(_kept([x.grad, w.grad]))
+        found.append(kept([x.grad, w.grad]))
     return found
 
 
@@ -284,7 +286,7 @@ def _steps_in_hooks(f: Callable[..., Tensor], x: Tensor, w: Tensor) -> Any:
         each.register_post_accumulate_grad_hook(step)
     for _ in range(3):
         f(x, w).square().sum().backward()
-    return _kept([x, w]), x.grad, w.grad
+    return kept([x, w]), x.grad, w.grad
 
 
 # Saved tensors that are packed.
@@ -319,7 +321,7 @@ PACKED: dict[str, tuple[Callable[[Tensor], Any], Callable[[Any], Tensor]]] = {
     "as_numpy": (lambda t: t.detach().numpy().copy(), lambda a: torch.from_numpy(a)),
     "in_a_tuple": (lambda t: (t.detach(), t.shape), lambda p: p[0].view(p[1])),
 }
-CASES += [_whole(_packed(*both), f"whole_backward_saved_{name}", _made) for name, both in PACKED.items()]
+CASES += [whole_case(_packed(*both), f"whole_backward_saved_{name}", made_wave) for name, both in PACKED.items()]
 
 
 def _checkpointed(use_reentrant: bool) -> Callable[..., Any]:
@@ -332,8 +334,8 @@ def _checkpointed(use_reentrant: bool) -> Callable[..., Any]:
 
 
 CASES += [
-    _whole(_checkpointed(False), "whole_backward_of_a_checkpoint", _made),
-    _whole(_checkpointed(True), "whole_backward_inside_a_backward", _made),
+    whole_case(_checkpointed(False), "whole_backward_of_a_checkpoint", made_wave),
+    whole_case(_checkpointed(True), "whole_backward_inside_a_backward", made_wave),
 ]
 
 
@@ -431,7 +433,7 @@ def _through(use: Callable[[Tensor, Tensor], Tensor]) -> Callable[..., Any]:
         SEEN.clear()
         log: Log = []
         y = f(x, w)
-        y.register_hook(lambda g: log.append(_kept(g)))
+        y.register_hook(lambda g: log.append(kept(g)))
         z = use(y, w)
         try:
             (z.sin() * x).sum().backward()
@@ -455,7 +457,7 @@ FUNCTIONS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "gives_no_gradient": lambda y, w: _Nothing.apply(y) + w,
     "gives_too_many_gradients": lambda y, w: _Wrong.apply(y),
 }
-CASES += [_whole(_through(use), f"whole_backward_function_{name}", _made) for name, use in FUNCTIONS.items()]
+CASES += [whole_case(_through(use), f"whole_backward_function_{name}", made_wave) for name, use in FUNCTIONS.items()]
 
 
 # Writes through views.
@@ -467,7 +469,7 @@ def _written(view: Callable[[Tensor], Tensor]) -> Callable[..., Any]:
         y = f(x, w) * 1
         part = view(y)
         part.mul_(x.flatten()[: part.numel()].view(part.shape))
-        y.register_hook(lambda g: log.append(_kept(g)))
+        y.register_hook(lambda g: log.append(kept(g)))
         (y * y).sum().backward()
         return log, x.grad, w.grad
 
@@ -490,7 +492,9 @@ VIEWS: dict[str, Callable[[Tensor], Tensor]] = {
     "unsqueezed": lambda y: y.unsqueeze(1),
     "detached_rows": lambda y: y.narrow(0, 0, 2),
 }
-CASES += [_whole(_written(view), f"whole_backward_of_a_write_through_{name}", _made) for name, view in VIEWS.items()]
+CASES += [
+    whole_case(_written(view), f"whole_backward_of_a_write_through_{name}", made_wave) for name, view in VIEWS.items()
+]
 
 
 # Backwards that are asked for otherwise.
@@ -500,7 +504,7 @@ def _for_inputs(f: Callable[..., Tensor], x: Tensor, w: Tensor) -> Any:
     y = f(x, w)
     z = y.exp()
     z.sum().backward(inputs=[x], retain_graph=True)
-    first = _kept([x.grad]), w.grad
+    first = kept([x.grad]), w.grad
     z.sum().backward(inputs=[w])
     return first, x.grad, w.grad
 
@@ -524,7 +528,7 @@ def _to_third_order(f: Callable[..., Tensor], x: Tensor, w: Tensor) -> Any:
     value = f(x, w).exp().sum()
     for _ in range(3):
         (gradient,) = torch.autograd.grad(value, x, create_graph=True)
-        found.append(_kept(gradient))
+        found.append(kept(gradient))
         value = gradient.sin().sum()
     value.backward()
     return found, x.grad, w.grad
@@ -542,7 +546,7 @@ def _twice(f: Callable[..., Tensor], x: Tensor, w: Tensor) -> Any:
     loss = f(x, w).exp().sum()
     loss.backward(retain_graph=True)
     loss.backward()
-    found = _kept([x.grad, w.grad])
+    found = kept([x.grad, w.grad])
     try:
         loss.backward()
     except RuntimeError as error:
@@ -611,7 +615,7 @@ def _of_other_numbers(f: Callable[..., Tensor], x: Tensor, w: Tensor) -> Any:
     found: Log = []
     for step in range(4):
         (f(x, w) * (step + 0.5) + step).pow(2).sum().mul(step).backward()
-        found.append(_kept(x.grad))
+        found.append(kept(x.grad))
     return found, w.grad
 
 
@@ -626,7 +630,7 @@ def _of_a_leaf_used_often(f: Callable[..., Tensor], x: Tensor, w: Tensor) -> Any
 def _of_a_frozen_leaf(f: Callable[..., Tensor], x: Tensor, w: Tensor) -> Any:
     x.requires_grad_(False)
     f(x, w).sum().backward()
-    first = x.grad, _kept(w.grad)
+    first = x.grad, kept(w.grad)
     x.requires_grad_(True)
     f(x, w).sum().backward()
     return first, x.grad, w.grad
@@ -666,8 +670,8 @@ def _of_a_module_with_hooks(f: Callable[..., Tensor], x: Tensor, w: Tensor) -> A
     torch.manual_seed(0)
     module = nn.Sequential(nn.Linear(4, 5), nn.Tanh(), nn.Linear(5, 2))
     for name, layer in module.named_children():
-        layer.register_full_backward_pre_hook(lambda m, given, n=name: log.append((n, "before", _kept(given))))  # type: ignore[misc]
-        layer.register_full_backward_hook(lambda m, made, given, n=name: log.append((n, _kept(made), _kept(given))))  # type: ignore[misc]
+        layer.register_full_backward_pre_hook(lambda m, given, n=name: log.append((n, "before", kept(given))))  # type: ignore[misc]
+        layer.register_full_backward_hook(lambda m, made, given, n=name: log.append((n, kept(made), kept(given))))  # type: ignore[misc]
     module(f(x, w)).square().sum().backward()
     return log, x.grad, w.grad, [parameter.grad for parameter in module.parameters()]
 
@@ -717,4 +721,4 @@ def _plain(f: Callable[..., Tensor], x: Tensor, w: Tensor) -> Any:
     return x.grad, w.grad
 
 
-CASES.append(_whole(_plain, "whole_backward_beside_numbers", _of_numbers_alone))
+CASES.append(whole_case(_plain, "whole_backward_beside_numbers", _of_numbers_alone))

@@ -37,6 +37,7 @@ TABLES: Mapping[str, Callable[[], str]] = {
     "libraries_run": library_rows.libraries_run,
     "planted": measured.planted,
     "located": night.located,
+    "located_missed": night.located_missed,
     "banks": selftests.banks,
     "banks_in_words": selftests.banks_in_words,
     "night_in_words": night.night_in_words,

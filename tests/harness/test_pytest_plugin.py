@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import importlib.util
+import signal
+import time
 from pathlib import Path
 
 import pytest
 import torch
 
+from assay.harness.captor import Test
 from assay.harness.discover import DiscoverError, discover
+from assay.harness.held_by_pytest import Holder, Wanted
+from assay.harness.outcome import Result
+from assay.harness.processes.time_up import limited
 from assay.harness.run import RunRequest, run_case
 from tests.sources import ROOT
 
@@ -35,6 +41,24 @@ def test_nothing():
     pass
 """
 WRONG = "tests.harness.locate.wrong_gelu:wrong"
+HANGS = """
+import torch
+from tests.harness.locate import hanging
+
+def test_that_hangs(same_as_eager):
+    same_as_eager(hanging.program, torch.randn(2))
+
+def test_of_a_function(same_as_eager):
+    same_as_eager(torch.sin, torch.randn(2))
+"""
+TWO_CALLS = """
+import torch
+
+def test_of_two(same_as_eager):
+    same_as_eager(torch.sin, torch.randn(2))
+    same_as_eager(torch.nn.functional.gelu, torch.randn(3))
+"""
+HANGING = "tests.harness.locate.hanging"
 PLUGIN = ("-p", "no:assay", "-p", "assay.harness.pytest_plugin", "-p", "no:cacheprovider")
 """Where the package is installed, its entry point would load the plugin a second time."""
 
@@ -84,3 +108,50 @@ def test_plugin_records_in_a_store(pytester: pytest.Pytester, tmp_path: Path, mo
     found = {row.result.case: row.result.verdict for row in store.rows(run)}
     assert found == {"test_users.py::test_of_a_module": "diverged", "test_users.py::test_of_a_function": "same"}
     store.engine.dispose()
+
+
+def test_plugin_fails_a_test_whose_time_is_up_and_goes_on(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(test_users=HANGS)
+    ran = pytester.runpytest_inprocess(*PLUGIN, f"--assay-backend={HANGING}:in_python", "--assay-timeout=5")
+    ran.assert_outcomes(passed=1, failed=1)
+    ran.stdout.fnmatch_lines(["*timeout not done after 5 s. It was at:*", "*hanging.py*in run*"])
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("name", ["in_compiled_code", "by_a_signal"])
+def test_plugin_fails_a_test_that_hangs_in_compiled_code_or_dies(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    pytester.makepyfile(test_users=HANGS)
+    options = (f"--assay-backend={HANGING}:{name}", "--assay-timeout=30", "--assay-isolate")
+    ran = pytester.runpytest_subprocess(*PLUGIN, *options)
+    ran.assert_outcomes(passed=1, failed=1)
+    said = "timeout not done after 30 s" if name == "in_compiled_code" else "crash killed by SIGKILL"
+    ran.stdout.fnmatch_lines([f"*{said}*", *(["*hanging.py*in run*"] if name == "in_compiled_code" else [])])
+
+
+def test_plugin_names_the_calls_of_a_test(pytester: pytest.Pytester, tmp_path: Path) -> None:
+    """Each has a row of its own, and is a case by its name."""
+    path = pytester.makepyfile(test_users=TWO_CALLS)
+    kept: list[Result] = []
+    holder = Holder(Wanted(WRONG), kept.append)
+    for _ in range(2):
+        holder.hold(Test("test_users.py::test_of_two", path), torch.sin, (torch.randn(2),), {})
+    assert [row.case for row in kept] == ["test_users.py::test_of_two", "test_users.py::test_of_two (call 2)"]
+    (second,) = discover((f"{path}::test_of_two (call 2)",))
+    function, (x,), _ = second.make("tiny")
+    assert function is torch.nn.functional.gelu and x.shape == (3,)
+    with pytest.raises(DiscoverError, match="hands nothing"):
+        discover((f"{path}::test_of_two (call 3)",))
+
+
+def test_limit_of_time_ends_what_catches_everything_and_puts_the_timer_back() -> None:
+    signal.setitimer(signal.ITIMER_REAL, 600)
+    with limited(0.2) as limit:
+        while True:
+            time.sleep(10)
+    assert "not done after 0.2 s" in limit.told and "time.sleep(10)" in limit.told
+    with limited(60) as limit:
+        pass
+    assert limit.told == "" and 0 < signal.setitimer(signal.ITIMER_REAL, 0)[0] <= 600

@@ -69,7 +69,8 @@ def asked_for(joint: Program) -> Terms:
     forward, _ = demands(joint)
     border = {node for node in joint.returned if isinstance(node, fx.Node)}
     for node in forward:
-        border |= {viewed(read) for read in node.all_input_nodes if regions.get(read) != regions.get(node)}
+        given = (read for read in node.all_input_nodes if read.op != "get_attr")  # which is part of its reader
+        border |= {viewed(read) for read in given if regions.get(read) != regions.get(node)}
     kept = dict.fromkeys(border, Reason.border)
     kept |= {node: Reason.policy for node in regions if node.meta.get("recompute") in KEEP}
     again = {node for node in regions if node.meta.get("recompute") in AGAIN} - kept.keys()

@@ -36,6 +36,10 @@ class Roots:
         numbers = {node: number for number, node in enumerate(walked, 1)}
         return {0: 0} | {numbers[node]: place for place, node in enumerate(_eager(self.starts, edges), 1)}
 
+    def numbers(self) -> dict[Node, int]:
+        """Each node's number in the engine's order."""
+        return {node: number for number, node in enumerate(_walk(self.starts, _edges(self)), 1)}
+
 
 Edges = Mapping[Node, Sequence[Node]]
 

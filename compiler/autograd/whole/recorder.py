@@ -119,7 +119,7 @@ class Recorder:
         return after if takes_accumulated(given) else None
 
     def tensor_pre_hook(self, inputs: list[Any], hook: int, index: int) -> list[Any]:
-        (inputs[index],) = self._add("tensor_pre_hook", None, (Hook(hook), inputs[index]), 1)
+        (inputs[index],) = self._add("tensor_pre_hook", None, (Hook(hook), inputs[index], index), 1)
         return inputs
 
     def cpp_tensor_pre_hook(self, inputs: list[Any], hook: int, index: int) -> list[Any]:
@@ -153,7 +153,10 @@ class Recorder:
     ) -> tuple[Any, ...]:
         recorded, ours = inlined(function, inputs), is_ours(function)
         if recorded is None:
-            made = self._add("backward", None, (Hook(context), tuple(inputs), tuple(saved)), len(metas), ours)
+            is_tensor = tuple(meta is not None for meta in metas)
+            made = self._add(
+                "backward", None, (Hook(context), tuple(inputs), tuple(saved), is_tensor), len(metas), ours
+            )
         else:
             made = self._add("formula", recorded, (tuple(inputs), tuple(saved)), len(metas), ours)
         return tuple(None if meta is None else value for meta, value in zip(metas, made, strict=True))

@@ -17,7 +17,7 @@ from assay.compiler.ir.graph.roles import Program, Signature, UserInput, UserOut
 from assay.compiler.ir.graph.trace import Trace, gives_memory_on
 from assay.compiler.ir.tensors.changing_sizes import Assumed, Examples, Moving
 from assay.compiler.ir.tensors.layout.fresh_memory import Fresh
-from assay.compiler.torch_compat import Decompositions
+from assay.compiler.torch_compat import Decompositions, refused_gradient
 
 PLAIN = (torch.Tensor, torch.nn.Parameter)
 
@@ -35,11 +35,16 @@ class Traced:
 
 
 def run_steps(backward: Backward, stretch: Stretch, known: dict[Value, Any]) -> list[Any]:
-    """What a stretch gives, its steps run one by one on what `known` holds."""
+    """What a stretch gives, its steps run one by one on what `known` holds. Raises: eager's errors, in its words."""
     for position in stretch.steps:
         step = backward.steps[position]
         arguments = filled(step.arguments, known.__getitem__)
-        made = [_sum(*arguments)] if step.kind == "add" else step.function(*arguments)  # type: ignore[misc]
+        try:
+            made = [_sum(*arguments)] if step.kind == "add" else step.function(*arguments)  # type: ignore[misc]
+        except RuntimeError as error:
+            if (refusal := refused_gradient(error)) is None:
+                raise
+            raise RuntimeError(f"Function {step.label} returned an {refusal}") from error
         known.update({Made(position, item): value for item, value in enumerate(made)})
     return [known[made] for made in stretch.gives]
 

@@ -94,6 +94,9 @@ OWN: Decompositions = {
     aten.pow.Tensor_Scalar: power,
     aten.expand.default: expanded,
 }
+PLAIN: Decompositions = {**means_of_nothing({})}
+"""Those without which an operator cannot run at all."""
+
 EXACT: Decompositions = {
     **get_decompositions([aten.slice_backward, aten.select_backward, aten.new_zeros, aten.new_ones, aten.new_full]),  # type: ignore[dict-item]
     aten.expand.default: expanded,
@@ -103,7 +106,7 @@ EXACT: Decompositions = {
     **COPIES,
     **WIDE_SUMS,
     **PUTS,
-    **means_of_nothing({}),
+    **PLAIN,
 }
 """Those that do what eager does, bit for bit, but for the order of a sum."""
 

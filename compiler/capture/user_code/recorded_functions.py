@@ -22,7 +22,14 @@ from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 from assay.compiler import FOLDER
 from assay.compiler.errors import Unsupported
-from assay.compiler.ir.graph.held_functions import HELD_FUNCTIONS, IS_PURE, functions_of, is_any_inside, nodes_inside
+from assay.compiler.ir.graph.held_functions import (
+    HELD_FUNCTIONS,
+    IS_PURE,
+    REGION,
+    functions_of,
+    is_any_inside,
+    nodes_inside,
+)
 from assay.compiler.ir.graph.trace import eliminate_dead_nodes, has_effect, is_random
 from assay.compiler.ir.graph.writes.watching import Watching
 from assay.compiler.torch_compat import recording_functions
@@ -48,7 +55,8 @@ def record_function_call(operator: torch._ops.HigherOrderOperator, mode: Watchin
         for function in functions_of(node, mode.tracer.root):
             eliminate_dead_nodes(function.graph)
             function.recompile()
-        if torch._C._current_graph_task_id() != -1 and is_any_inside(node, mode.tracer.root, is_random):
+        is_backward = torch._C._current_graph_task_id() != -1 and node.target is not REGION
+        if is_backward and is_any_inside(node, mode.tracer.root, is_random):
             raise Unsupported(f"the backward of {operator._name} draws the random numbers of its forward again")
         if not is_any_inside(node, mode.tracer.root, has_effect):
             node.meta[IS_PURE] = True

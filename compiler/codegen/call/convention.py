@@ -84,6 +84,6 @@ def emit_differentiable_call(
 
 def _emit_run(source: Source, program: Program, run: Source) -> None:
     if is_made_again(program):
-        emit_made_again(source, run)
+        emit_made_again(source, program, run)
     else:
         source.lines.extend(run.lines)

@@ -26,7 +26,7 @@ from assay.compiler.ir.graph.roles import (
     View,
     Written,
 )
-from assay.compiler.runtime.call import bump_version, leaf_grad_off, note_varying, overwrite, write_back
+from assay.compiler.runtime.call import bump_version, cut_off, leaf_grad_off, note_varying, overwrite, write_back
 from assay.compiler.torch_compat import BEFORE_2_13
 
 
@@ -72,7 +72,7 @@ def _emit_effect(source: Source, effect: Effect) -> None:
             for step in how:
                 source.line(1, f"with {off}(keep_{of.index}): {step_text(source, f'keep_{of.index}', step)}")
         case Detach(of):
-            source.line(1, f"keep_{of.index}.detach_()")
+            source.line(1, f"{source.bind('cut_off', cut_off)}(keep_{of.index})")
         case Bump(of, Size() as size, less):
             grown = f"{name_of(size)} - {less}" if less else name_of(size)
             source.line(1, f"{source.bind('bump_version', bump_version)}(keep_{of.index}, {grown})")

@@ -8,6 +8,7 @@ partition_fn(joint, (primals, tangents), num_fwd_outputs=1, static_lifetime_inpu
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
@@ -18,6 +19,7 @@ from assay.compiler.autograd.rematerialization.rematerialize import cheapest_spl
 from assay.compiler.entry.ahead.given_sizes import take_given_sizes
 from assay.compiler.entry.ahead.graph_names import HALF, JOINT, compiling, print_as
 from assay.compiler.entry.ahead.joint_graph import paired
+from assay.compiler.entry.ahead.region_halves import CONFIGURED, SplitRegion, divide_regions, draws
 from assay.compiler.errors import OptionError
 from assay.compiler.ir.graph.materialize import set_returned
 from assay.compiler.ir.graph.roles import (
@@ -80,6 +82,13 @@ def min_cut_rematerialization_partition(
     return _modules(_cheapest(_joint_program(joint_module, num_fwd_outputs)))
 
 
+PARTITIONERS: dict[str, PartitionFn] = {
+    "default_partition": default_partition,
+    "min_cut_rematerialization_partition": min_cut_rematerialization_partition,
+}
+"""The partition functions that a region may name."""
+
+
 def split_by(partition_fn: PartitionFn, compile_id: int) -> Callable[[Program], Split]:
     """A partition function as ours. A user's is called in torch's form, the graph's name being that of a joint graph.
 
@@ -89,12 +98,36 @@ def split_by(partition_fn: PartitionFn, compile_id: int) -> Callable[[Program], 
 
     def run(joint: Program) -> Split:
         take_given_sizes(joint)
+        divide_regions(joint, functools.partial(_split_of, partition_fn))
         if partition_fn in own:
             return own[partition_fn](joint)
         with compiling(compile_id, "joint"):
             return _split(joint, partition_fn)
 
     return run
+
+
+def partition_asked(config: object) -> PartitionFn | None:
+    """The partition function that a region's user asks for, by itself or by its name; None where he asks for none.
+
+    Raises: OptionError for a name that torch does not have.
+    """
+    asked = getattr(config, "partitioner", None)
+    if isinstance(asked, str) and asked not in PARTITIONERS:
+        raise OptionError(f"assay: partitioner is {asked!r}; it takes one of {', '.join(PARTITIONERS)}")
+    return PARTITIONERS[asked] if isinstance(asked, str) else asked
+
+
+def divide_drawing_regions(joint: Program) -> Program:
+    """Splits the regions of an exported joint graph that draw random numbers, as their backward would draw others."""
+    divide_regions(joint, functools.partial(_split_of, default_partition), draws)
+    return joint
+
+
+def _split_of(partition_fn: PartitionFn, call: fx.Node) -> SplitRegion:
+    """How a region is split, by its call: as its user asks, or else by this partition function."""
+    asked = partition_asked(call.meta.get("custom", {}).get(CONFIGURED)) or partition_fn
+    return lambda joint, results: asked(joint, [], num_fwd_outputs=results, static_lifetime_input_indices=[])
 
 
 def _cheapest(joint: Program) -> Split:

@@ -1,7 +1,8 @@
-"""`with_compiled_functions`: loops and branches that are nodes of a functional graph, over functions that are compiled.
+"""`with_compiled_functions`: loops, branches and regions that are nodes of a functional graph, over compiled functions.
 
 scan(combine_graph_0, (h,), (xs,), ())          all steps in one call where that can be, as in Dynamo's graphs
 cond(p, true_graph_0, false_graph_0, (x,))      the branch that is taken, which is a piece
+invoke_subgraph(region, "name", x)              the region, which is one piece for all its calls
 
 A loop with an effect is torch's own, over pieces: so is one that stacks what it carries.
 """
@@ -11,6 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import fx
 
 from assay.compiler.capture.inputs import held
@@ -18,10 +20,10 @@ from assay.compiler.entry.graph_as_call import in_eager
 from assay.compiler.entry.pieces.control_flow import CONTROLLED, ControlFlow, is_controlled
 from assay.compiler.entry.pieces.parts import is_submodule
 from assay.compiler.entry.pieces.piece import Piece, PieceCompiler
-from assay.compiler.ir.graph.held_functions import IS_PURE, STACKED
+from assay.compiler.ir.graph.held_functions import IS_PURE, REGION, STACKED
 from assay.compiler.ir.graph.roles import Program
 
-TAKE_PIECES = frozenset([*CONTROLLED, STACKED])
+TAKE_PIECES = frozenset([*CONTROLLED, STACKED, REGION])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -39,8 +41,15 @@ class ControlledCall:
         return f"higher_order.{self.operator.__name__}"
 
     def __call__(self, *args: Any) -> Any:
+        if self.operator is REGION:
+            return self.flow.body(args[0])(*map(_without_history, args[2:]))
         run = CONTROLLED[self.operator] if is_controlled(self.operator, args) else None
         return self.operator(*args) if run is None else run(self.flow, *args)
+
+
+def _without_history(value: Any) -> Any:
+    """What a functional graph is given, as one value that autograd knows nothing of: one compile serves all calls."""
+    return value.detach() if isinstance(value, torch.Tensor) and value.requires_grad else value
 
 
 def with_compiled_functions(program: Program, compile: PieceCompiler) -> Program:
@@ -55,7 +64,8 @@ def with_compiled_functions(program: Program, compile: PieceCompiler) -> Program
     root = {str(node.target): held(gm, node) for node in gm.graph.find_nodes(op="get_attr")}
     flow = ControlFlow(gm, compile)
     for call in calls:
-        if call.target in CONTROLLED and IS_PURE in call.meta and not call.kwargs:
+        is_taken = call.target is REGION or (call.target in CONTROLLED and IS_PURE in call.meta)
+        if is_taken and not call.kwargs:
             copies[call].target = ControlledCall(call.target, flow)
     for node in functions:
         function = root[str(node.target)]

@@ -10,10 +10,18 @@ from torch import fx
 
 from assay.compiler.capture.ambient import in_forward_mode
 from assay.compiler.capture.inputs import Call
-from assay.compiler.entry.graph_as_call import Compiled, Freedom, GraphAsCall, as_call, held_tensors, with_held
+from assay.compiler.entry.graph_as_call import (
+    Compiled,
+    Freedom,
+    GraphAsCall,
+    as_call,
+    has_regions,
+    held_tensors,
+    with_held,
+)
 from assay.compiler.entry.pieces.parts import contexts, foreign, units_of, without_held
 from assay.compiler.entry.pieces.piece import Compile
-from assay.compiler.entry.pieces.regions import has_regions, regions_apart
+from assay.compiler.entry.pieces.regions import regions_apart
 from assay.compiler.entry.pieces.run import in_pieces
 from assay.compiler.entry.pieces.unseen_writes import has_unseen_writes, units_of_unseen_writes
 from assay.compiler.errors import Unsupported

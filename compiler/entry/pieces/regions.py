@@ -22,27 +22,14 @@ from torch.utils import _pytree as pytree
 from assay.compiler.autograd.partition import Split
 from assay.compiler.capture.inputs import held
 from assay.compiler.entry.ahead.graph_names import next_compile
-from assay.compiler.entry.ahead.partition_functions import (
-    PartitionFn,
-    default_partition,
-    min_cut_rematerialization_partition,
-    split_by,
-)
+from assay.compiler.entry.ahead.partition_functions import partition_asked, split_by
+from assay.compiler.entry.ahead.region_halves import CONFIGURED
 from assay.compiler.entry.graph_as_call import in_eager
 from assay.compiler.entry.pieces.parts import Part, Unit, contexts, foreign, is_submodule, is_switch, part_of, units_of
 from assay.compiler.entry.pieces.piece import MOST_VARIANTS, Compile, Piece
 from assay.compiler.entry.pieces.run import InPieces, Runner, joined, runner_of
-from assay.compiler.errors import OptionError
+from assay.compiler.ir.graph.held_functions import REGION
 from assay.compiler.ir.graph.roles import Program
-
-INVOKE = torch.ops.higher_order.invoke_subgraph
-CONFIGURED = "nested_region_config"
-"""The name in a region's `meta` of what its user asks of its compile."""
-PARTITIONERS: dict[str, PartitionFn] = {
-    "default_partition": default_partition,
-    "min_cut_rematerialization_partition": min_cut_rematerialization_partition,
-}
-"""The partition functions that a region may name."""
 
 
 class _Named(str):
@@ -64,11 +51,6 @@ class RegionCall:
     def __call__(self, *args: object) -> Sequence[Any]:
         results = self.region(*args)
         return [results[index] for index in self.picks]
-
-
-def has_regions(gm: fx.GraphModule) -> bool:
-    """Whether a graph calls a region."""
-    return bool(gm.graph.find_nodes(op="call_function", target=INVOKE))
 
 
 def regions_apart(gm: fx.GraphModule, inputs: Sequence[object], compile: Compile) -> InPieces | None:
@@ -137,15 +119,13 @@ def _shared(gm: fx.GraphModule, units: Sequence[Unit]) -> dict[int, fx.GraphModu
     for index, region in called.items():
         called[index] = alike.setdefault((text_of(region), id(region.meta.get(CONFIGURED))), region)
     calls = Counter(called.values())
-    return {
-        index: region for index, region in called.items() if calls[region] > 1 or partition_asked(region) is not None
-    }
+    return {index: region for index, region in called.items() if calls[region] > 1 or split_asked(region) is not None}
 
 
 def _region(gm: fx.GraphModule, unit: Unit) -> fx.GraphModule | None:
     """The region that a unit calls with values of the graph, and of which it reads nothing but items."""
     first, *items = unit
-    if first.target is not INVOKE or any(item.target is not operator.getitem for item in items):
+    if first.target is not REGION or any(item.target is not operator.getitem for item in items):
         return None
     region, _, *operands = first.args
     if first.kwargs or not isinstance(region, fx.Node) or not is_submodule(gm, region):
@@ -158,17 +138,13 @@ def _region(gm: fx.GraphModule, unit: Unit) -> fx.GraphModule | None:
     return found if isinstance(found, fx.GraphModule) else None
 
 
-def partition_asked(region: fx.GraphModule) -> Callable[[Program], Split] | None:
+def split_asked(region: fx.GraphModule) -> Callable[[Program], Split] | None:
     """How a region's user has its joint graph split: by a function in torch's form, or by the name of one.
 
     Raises: OptionError for a name that torch does not have.
     """
-    asked = getattr(region.meta.get(CONFIGURED), "partitioner", None)
-    if asked is None:
-        return None
-    if isinstance(asked, str) and asked not in PARTITIONERS:
-        raise OptionError(f"assay: partitioner is {asked!r}; it takes one of {', '.join(PARTITIONERS)}")
-    return split_by(PARTITIONERS[asked] if isinstance(asked, str) else asked, next_compile())
+    asked = partition_asked(region.meta.get(CONFIGURED))
+    return None if asked is None else split_by(asked, next_compile())
 
 
 def _is_divisible(gm: fx.GraphModule, units: Sequence[Unit], inputs: Sequence[object]) -> bool:

@@ -18,7 +18,7 @@ HELD_FUNCTIONS: frozenset[torch._ops.HigherOrderOperator] = frozenset(
     getattr(torch.ops.higher_order, name)
     for name in (
         *("cond", "while_loop", "while_loop_stack_output", "scan", "map_impl", "associative_scan"),
-        *("flex_attention", "flex_attention_backward"),
+        *("flex_attention", "flex_attention_backward", "invoke_subgraph"),
     )
     if hasattr(torch.ops.higher_order, name)
 )
@@ -27,6 +27,8 @@ IS_PURE = "is_pure"
 """Marks, in the metadata of a node that calls one, that no function that it is given has an effect."""
 
 
+REGION: object = getattr(torch.ops.higher_order, "invoke_subgraph", None)
+"""The call of a region. Its backward computes the region again until each region is split (`entry/ahead`)."""
 STACKED: object = getattr(torch.ops.higher_order, "while_loop_stack_output", None)
 
 

@@ -36,6 +36,7 @@ from torch.utils import _pytree as pytree
 from assay.compiler.errors import Unsupported
 from assay.compiler.ir.graph.float_division import divide_as_python
 from assay.compiler.ir.graph.held_functions import IS_PURE
+from assay.compiler.ir.graph.known_regions import KnownRegions
 from assay.compiler.ir.graph.wrapper_nodes import wrapper_behind
 from assay.compiler.ir.graph.writes.repeated_calls import follow
 from assay.compiler.ir.graph.writes.storage_offsets import OffsetsRead
@@ -65,6 +66,8 @@ IN_BACKWARD = "is_in_backward"
 HELD = "is_held_by_eager"
 """Marks inputs, and views of them, that eager's autograd saves for backward."""
 
+STANDS_FOR = "stands_for"
+"""Says, in the metadata of an item of what a region returns, which input of the call it is."""
 STASHED = "saved_tensor_with_no_vc_check"
 """Marks, in the metadata of a node, what a user's function keeps as an attribute of its context; torch sets it."""
 READS_STASHED = "reads_stashed"
@@ -101,6 +104,7 @@ class Trace:
         self._proxy_mode = proxy_mode(self.tracer, decompositions, pre_dispatch)
         self._decompositions = decompositions
         self._functional_mode = Watching(self.tracer, decompositions, pre_dispatch, holds_functions)
+        self._regions = KnownRegions()
         self._inputs: list[fx.Node] = []
         self._wrappers: dict[int, tuple[torch.Tensor, fx.Node]] = {}
         self._made: dict[tuple[int, tuple[fx.Node, ...]], tuple[torch.Tensor, fx.Node]] = {}
@@ -114,6 +118,7 @@ class Trace:
         """While it is open, ATen calls on functional tensors of this trace are recorded."""
         with ExitStack() as stack:
             stack.enter_context(_one_at_a_time)
+            stack.enter_context(self._regions.known())
             stack.enter_context(_saved_tensor_hooks_off())
             stack.enter_context(torch.autograd.set_detect_anomaly(False))  # it reads numbers, which fake tensors lack
             stack.enter_context(self.fake_mode)
@@ -315,7 +320,7 @@ class Trace:
         graph.output(list(outputs))
         _keep_checks(graph)
         eliminate_dead_nodes(graph)
-        check_unread(graph)
+        check_unread(graph, is_view)
         for node in graph.nodes:
             if _has_made_up_size(node):
                 raise Unsupported(f"the size of what {node.target} gives is its data's, and this torch makes one up")

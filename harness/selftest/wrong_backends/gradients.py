@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 
-from assay.harness.selftest.wrong_backends.exact import Gradients, Passage, changed_gradients, given
+from assay.harness.selftest.wrong_backends.exact import Gradients, Passage, changed_gradients, given, is_real
 from assay.harness.selftest.wrong_backends.registry import Run, wrong
 
 
@@ -239,3 +239,23 @@ def shares_memory_between_gradients(graph: fx.GraphModule, example_inputs: Seque
 def _begins_with(large: Tensor, small: Tensor) -> bool:
     """Whether the numbers of one tensor begin with those of the other, bit for bit."""
     return torch.equal(large.reshape(-1)[: small.numel()], small.reshape(-1))
+
+
+@wrong("gradients", "train")
+def reads_one_number_once(graph: fx.GraphModule, example_inputs: Sequence[object]) -> Run:
+    """Of a gradient that is one number for all elements of a result, as that of a sum is, the first alone is read."""
+
+    def first_alone(tangent: Tensor) -> Tensor:
+        if tangent.numel() < 2 or any(tangent.stride()):
+            return tangent
+        is_first = torch.arange(tangent.numel(), device=tangent.device).reshape(tangent.shape) == 0
+        return tangent * is_first
+
+    def run(*args: Any) -> Sequence[Any]:
+        results = graph.forward(*args)
+        for result in results:
+            if is_real(result) and result.requires_grad and not result.is_leaf:
+                result.register_hook(first_alone)
+        return results  # type: ignore[no-any-return]
+
+    return run

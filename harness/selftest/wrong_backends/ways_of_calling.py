@@ -1,4 +1,5 @@
 """Right in plain calls; wrong after one in a context, with frozen parameters, of one row, or in an input's gradient.
+Wrong in one without rows, with a NaN, or with inputs in columns.
 
 Dynamo compiles anew for such calls. So what a program was called with is kept by its operators, for all its graphs.
 """
@@ -7,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -144,3 +145,47 @@ def drops_gradients_of_inputs(graph: fx.GraphModule, example_inputs: Sequence[ob
         return [gradient if is_parameter(leaf) else None for leaf, gradient in pairs]
 
     return changed_gradients(graph, of_parameters)
+
+
+def _changed_inputs(graph: fx.GraphModule, change: Callable[[Tensor], Tensor]) -> Run:
+    """Runs the graph with what `change` makes of each floating input that is no parameter or buffer."""
+    names = names_of_inputs(graph)
+
+    def changed(arg: Any, name: str) -> Any:
+        is_input = isinstance(arg, Tensor) and not (is_parameter(arg) or is_buffer(name))
+        return change(arg) if is_input and arg.is_floating_point() else arg
+
+    return lambda *args: graph.forward(*map(changed, args, names))
+
+
+@wrong("ways of calling")
+def ignores_strides(graph: fx.GraphModule, example_inputs: Sequence[object]) -> Run:
+    """An input is read as if it lay in rows, however it lies."""
+
+    def as_rows(value: Tensor) -> Tensor:
+        is_dense = torch.ops.aten.is_non_overlapping_and_dense(value)
+        return value.as_strided(value.shape, _strides_of_rows(value)) if is_dense else value
+
+    return _changed_inputs(graph, as_rows)
+
+
+def _strides_of_rows(value: Tensor) -> tuple[int, ...]:
+    return torch.empty(value.shape, device="meta").stride()
+
+
+@wrong("ways of calling")
+def hides_nan(graph: fx.GraphModule, example_inputs: Sequence[object]) -> Run:
+    """A NaN in an input counts as zero."""
+    return _changed_inputs(graph, lambda value: torch.where(value.isnan(), 0.0, value))
+
+
+@wrong("ways of calling")
+def fills_up_no_rows(graph: fx.GraphModule, example_inputs: Sequence[object]) -> Run:
+    """A call without rows returns one row of zeros."""
+
+    def filled(result: Any) -> Any:
+        if not isinstance(result, Tensor) or not result.is_floating_point() or not result.dim() or len(result):
+            return result
+        return torch.cat([result, result.new_zeros(1, *result.shape[1:])])
+
+    return lambda *args: [filled(result) for result in graph.forward(*args)]

@@ -40,13 +40,15 @@ function table() {
   if (!body || !window.ROWS) return;
   const STEP = 100;
   const at = Object.fromEntries(window.ROWS.columns.map((name, index) => [name, index]));
-  const texts = window.ROWS.rows.map((row) => row.slice(0, 8).join(" ").toLowerCase());
-  const filters = ["suite", "backend", "mode", "verdict", "state"];
+  const texts = window.ROWS.rows.map((row) => row.slice(0, at.compile_s).join(" ").toLowerCase());
+  const filters = ["suite", "backend", "mode", "dtype", "layout", "verdict", "state"];
+  const ofWords = [at.dtype, at.layout];  // of these columns a row has several words
   const inputs = Object.fromEntries([...filters, "text"].map((name) => [name, document.getElementById(`filter-${name}`)]));
   let order = null, isDown = false, shown = STEP, found = [];
 
   for (const name of filters) {
-    const values = window.ROWS.rows.map((row) => row[at[name]]);
+    const isOfWords = ofWords.includes(at[name]);
+    const values = window.ROWS.rows.flatMap((row) => isOfWords ? row[at[name]].split(" ") : [row[at[name]]]);
     if (name === "backend") values.push(...values.map((value) => value.split(",")[0]));
     for (const value of [...new Set(values)].sort()) {
       inputs[name].add(new Option(value || "none", value || "none"));
@@ -93,7 +95,7 @@ function table() {
     const wanted = filters.filter((name) => inputs[name].value).map((name) => [at[name], inputs[name].value === "none" ? "" : inputs[name].value]);
     found = [];
     window.ROWS.rows.forEach((row, index) => {
-      if (wanted.every(([place, value]) => row[place] === value || (place === at.backend && row[place].startsWith(`${value},`))) && words.every((word) => texts[index].includes(word))) found.push(index);
+      if (wanted.every(([place, value]) => row[place] === value || (ofWords.includes(place) && value && ` ${row[place]} `.includes(` ${value} `)) || (place === at.backend && row[place].startsWith(`${value},`))) && words.every((word) => texts[index].includes(word))) found.push(index);
     });
     if (order !== null) {
       const of = (index) => window.ROWS.rows[index][order];

@@ -185,6 +185,54 @@ def test_a_buffer_of_a_shared_submodule_that_is_assigned_is_written_once() -> No
     assert module.a.seen.item() == 4 and module.a.seen._version == 2
 
 
+class Replaces(nn.Module):
+    """Replaces a buffer by a part of its result, and one that is not there yet."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("last", torch.zeros(3))
+        self.register_buffer("total", None)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = x + self.last[0]
+        self.last, self.total = y[0], y.sum()
+        return y
+
+
+def test_a_buffer_that_is_replaced_is_another_tensor_after_the_call() -> None:
+    module, x = Replaces(), torch.ones(2, 3)
+    compiled, eager, first = as_module(module, x), totals()["eager_graphs"], module.last
+    for times in (1.0, 2.0):
+        y = compiled(x)
+        assert module.total.item() == 6 * times
+        assert module.last.data_ptr() == y.data_ptr() and module.last._base is y
+    assert first.tolist() == [0] * 3 and first._version == 0
+    assert totals()["eager_graphs"] == eager
+
+
+@pytest.mark.parametrize(
+    "change",
+    [lambda m: setattr(m, "calls", m.calls + 1), lambda m: setattr(m, "weight", nn.Parameter(m.weight * 2))],
+    ids=["number", "parameter"],
+)
+def test_a_module_that_changes_what_no_graph_returns_runs_in_eager(change: Callable[[Any], None]) -> None:
+    class Changes(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.calls, self.weight = 0, nn.Parameter(torch.ones(3))
+
+        def forward(self, x: Tensor) -> Tensor:
+            change(self)
+            return x * self.weight * self.calls
+
+    module = Changes()
+    twin, x, eager = copy.deepcopy(module), torch.ones(3), totals()["eager_graphs"]
+    compiled = as_module(module, x)
+    for _ in range(3):
+        torch.testing.assert_close(compiled(x), twin(x))
+    assert module.calls == twin.calls and totals()["eager_graphs"] > eager
+
+
 def test_a_module_is_compiled_anew_when_its_mode_changes() -> None:
     module, x = nn.Sequential(nn.Linear(3, 3), nn.Dropout(0.5)), torch.randn(4, 3)
     compiled = aot_module(module, _node_by_node)

@@ -76,6 +76,20 @@ def test_aot_function_with_dynamic_sizes_compiles_once() -> None:
     assert len(forward.graphs) == 1
 
 
+@pytest.mark.parametrize("first", [0, 1, 4])
+def test_aot_function_with_dynamic_sizes_guards_sizes_that_are_numbers_in_the_graph(first: int) -> None:
+    """No size is a symbol of which one element, or none, is known, nor one that a branch asks for."""
+
+    def f(x: torch.Tensor, n: int) -> torch.Tensor:
+        return x * (10 if x.shape[0] == 4 else x.shape[0]) * (7 if n == 4 else n)
+
+    compiled = aot_function(f, Recorder(), dynamic=True)
+    for rows in (first, 3, 1, 4, 0, 5):
+        for n in (first, 2, 4, 5):
+            x = torch.ones(rows, 2)
+            assert torch.equal(compiled(x, n), f(x, n)), (rows, n)
+
+
 def test_aot_function_with_dynamic_sizes_takes_integers_as_symbols() -> None:
     """Not booleans, and what is decided by an integer is a guard on it."""
 

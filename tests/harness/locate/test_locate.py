@@ -158,12 +158,37 @@ def test_runner_goes_on_after_a_crash(runner: Runner) -> None:
     assert runner.run("eager", "infer").rows[0].verdict == "same"
 
 
+def test_runner_fills_caches_in_every_mode_of_the_case() -> None:
+    backend = "tests.harness.locate.wrong_gelu:kept_without_mode"
+    with Runner(case_of("right")) as right:
+        (row,) = right.run(backend, "train", is_warm=True).rows
+        assert row.verdict == "diverged" and "in the process that fills the caches" in row.detail
+        assert right.run(backend, "infer", is_warm=True).rows[0].verdict == "same"
+
+
 def test_bisect_finds_the_graph_and_the_node(runner: Runner, found: Found) -> None:
     done = Bisection(runner, found).find()
-    assert [(place.what, place.count) for place in done.places] == [("graph", 2), ("node", 3)]
-    assert "gelu" in done.places[1].text
+    assert [(place.what, place.count) for place in done.places] == [("graph", 2), ("half", 1), ("node", 3)]
+    assert "gelu" in done.places[2].text
     good, bad = done.commands(str(HERE))
     assert good.endswith("nodes=2") and bad.endswith("nodes=3")
+
+
+@pytest.mark.parametrize("half", ["forward", "backward"])
+def test_bisect_says_which_half_is_wrong(half: str) -> None:
+    """The other half is then that of the rung below."""
+    backend = f"tests.harness.locate.wrong_gelu:wrong_{half}"
+    with Runner(case_of("right")) as right:
+        found = Climb(right, "train", ladder_of(backend), repeats=1).find()
+        places = {place.what: place for place in Bisection(right, found).find().places}
+    assert places["half"].said == f"half {1 if half == 'forward' else 2} of 2: {half}"
+    assert places["half"].bad.endswith(f"below=eager,half={half}") and places["half"].good.endswith("half=neither")
+
+
+def test_bisect_says_that_both_halves_are_wrong(runner: Runner, found: Found) -> None:
+    """A gelu by its approximation has another gradient, too."""
+    (half,) = [place for place in Bisection(runner, found).find().places if place.what == "half"]
+    assert half.text == "forward and backward, each by itself"
 
 
 def test_bisect_shows_what_a_step_changed() -> None:

@@ -6,12 +6,14 @@ import os
 import signal
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, fx, nn
 from torch._dynamo.utils import counters
 
+from assay.compiler.entry.aot import aot_module_simplified, make_boxed_func
 from assay.harness.case import Case, case
 from assay.harness.locate.rungs import Rung, register_ladder
 
@@ -103,6 +105,36 @@ def late(gm: fx.GraphModule, example_inputs: Sequence[object]) -> Callable[..., 
     return run
 
 
+def kept_without_mode(gm: fx.GraphModule, example_inputs: Sequence[object]) -> Callable[..., Any]:
+    """What the first process that fills the cache compiled is given to all later ones: without gradients, where that
+    one recorded none."""
+    kept = Path(os.environ["ASSAY_CACHE"]) / "kept"
+    if not kept.exists():
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        kept.write_text(str(torch.is_grad_enabled()))
+    return gm.forward if kept.read_text() == "True" else lambda *args: tuple(y.detach() for y in gm.forward(*args))
+
+
+def _by_halves(scales_forward: float, scales_backward: float) -> Callable[..., Any]:
+    """A backend behind AOTAutograd's interface whose forward, or whose backward, is off by a factor."""
+
+    def scaled(factor: float) -> Callable[..., Any]:
+        def compiler(gm: fx.GraphModule, example_inputs: Sequence[object]) -> Callable[..., Any]:
+            return make_boxed_func(lambda *args: _first_scaled(gm.forward(*args), factor))
+
+        return compiler
+
+    def backend(gm: fx.GraphModule, example_inputs: Sequence[object]) -> Callable[..., Any]:
+        return aot_module_simplified(gm, example_inputs, scaled(scales_forward), scaled(scales_backward))  # type: ignore[arg-type]
+
+    return backend
+
+
+def _first_scaled(results: Sequence[Any], factor: float) -> list[Any]:
+    return [y * factor if place == 0 and isinstance(y, Tensor) else y for place, y in enumerate(results)]
+
+
+wrong_forward, wrong_backward = _by_halves(1.5, 1.0), _by_halves(1.0, 1.5)
 NAME = "tests.harness.locate.wrong_gelu"
 register_ladder(f"{NAME}:wrong", (Rung("traced", f"{NAME}:traced"),))
 

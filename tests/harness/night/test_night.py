@@ -19,6 +19,7 @@ from assay.harness.cli.night_commands import nightly
 from assay.harness.judge.ledger import Judgement
 from assay.harness.night import parts as night_parts
 from assay.harness.night.done import Done, FolderError, held
+from assay.harness.night.error_profiles import keep_errors, rows_to_profile
 from assay.harness.night.night import MOST_LINES, Night, Settings, run_night
 from assay.harness.night.parts import FIRST, Part, Place, Ran, arguments_of, parts, run_part
 from assay.harness.remember.causes import locate_within
@@ -26,6 +27,7 @@ from assay.harness.remember.reports import Reported, keep_programs, reported
 from assay.harness.remember.store import Kept, Store
 from assay.harness.remember.verdict_on_run import NEW, judge_run
 from assay.harness.search.hunt_worker import AS_MUCH
+from assay.harness.site.errors import error_profiles
 from tests.harness.night import killed
 from tests.harness.remember.rows import FACTS, row
 from tests.sources import ROOT
@@ -71,6 +73,25 @@ def test_night_finds_the_cause_and_writes_the_page(tmp_path: Path, monkeypatch: 
     assert not done.passes and done.verdict.differences == 1
     assert done.page.is_file() and done.seconds < 90
     assert done.summary()[0].startswith("1 difference, 1 cause, 1 new")
+
+
+def test_night_keeps_how_errors_grow(tmp_path: Path) -> None:
+    """Of rows whose numbers differ and whose case is known; what nothing excuses comes first."""
+    known = "tests.harness.locate.wrong_gelu.only_gelu"
+    rows = [row("zoo.bert"), row("nowhere.x", "diverged", backend=WRONG), row("nowhere.y", "diverged", "stride", WRONG)]
+    with Store.open(f"sqlite:///{tmp_path}/runs.sqlite") as store:
+        run = store.begin(FACTS, {})
+        for each in (
+            *rows,
+            row(known, "diverged", backend="eager", passes=True),
+            row(known, "diverged", backend=WRONG),
+        ):
+            store.add(run, each)
+        wanted = rows_to_profile(store.rows(run))
+        assert [each.judgement.passes for each in wanted] == [False, False, True]
+        assert keep_errors(store, run, 60.0) == 2
+        (profile, *_) = error_profiles(store, store.rows(run)[4:])
+    assert profile.leaves is not None and "gelu" in profile.lines[profile.leaves]["node"]
 
 
 def test_a_night_that_was_killed_loses_the_case_in_flight(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,8 +13,8 @@ from assay.harness.case import Case, Made
 from assay.harness.observe.observation import observe
 from assay.harness.observe.scripts import Scripts
 from assay.harness.outcome import Result
-from assay.harness.protocol.acts import DEFAULT, WAYS, Act, Protocol, chosen, step
-from assay.harness.protocol.fresh_numbers import first_row, nothing, turned
+from assay.harness.protocol.acts import DEFAULT, SUMMED, WAYS, Act, Protocol, chosen, step
+from assay.harness.protocol.fresh_numbers import blotted, first_rows, nothing, relaid, turned
 from assay.harness.run import RunRequest, made_call, run_case
 from assay.harness.selftest.wrong_backends import ways_of_calling
 
@@ -27,6 +27,9 @@ WRONG = {
     "keeps_to_one_row": ("a batch of one", MODES),
     "ignores_thawed_parameters": ("frozen parameters", ("train",)),
     "drops_gradients_of_inputs": ("gradients of arguments", ("train",)),
+    "ignores_strides": ("another layout", MODES),
+    "hides_nan": ("a NaN", MODES),
+    "fills_up_no_rows": ("a batch of none", MODES),
 }
 """By the wrong backend, which way of calling tells it apart, and in which modes."""
 KEPT = (ways_of_calling._called_in_inference, ways_of_calling._called_with_one_row)
@@ -57,6 +60,14 @@ def test_ways_of_calling_tell_apart_who_ignores_one(name: str, mode: str) -> Non
     assert result.verdict in ("diverged", "crash"), result.detail
 
 
+def test_backward_of_a_sum_tells_apart_who_reads_one_number_once() -> None:
+    name = PLACE + "reads_one_number_once"
+    others = tuple(act for act in DEFAULT["train"] if act.ends != SUMMED)
+    assert run(name, "train", others).verdict == "same"
+    result = run(name, "train", (Act(1, back=1), step(2, ends=SUMMED)))
+    assert result.verdict == "diverged" and result.differences[0].field == "gradient", result.detail
+
+
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("backend", ["eager", "aot_eager", "assay"])
 def test_ways_of_calling_accuse_nobody_who_is_right(backend: str, mode: str) -> None:
@@ -67,18 +78,19 @@ def test_ways_of_calling_accuse_nobody_who_is_right(backend: str, mode: str) -> 
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_chosen_acts_have_one_way_by_the_name_and_all_if_thorough(mode: str) -> None:
+def test_chosen_acts_have_two_ways_by_the_name_and_all_if_thorough(mode: str) -> None:
     names = chosen("zoo.bert", mode)[0].split(", ")
-    assert len(names) == 2 and names[1] in WAYS
+    assert len(names) == 3 and len({*names[1:]} & set(WAYS)) == 2
     assert set(WAYS) < set(chosen("zoo.bert", mode, thorough=True)[0].split(", "))
 
 
 def test_first_row_is_that_of_what_has_the_batch() -> None:
     x, mask, weight = torch.rand(4, 5), torch.ones(4, dtype=torch.bool), torch.rand(5)
-    made = first_row(Call(nothing, (x,), {"mask": mask, "weight": weight}))
+    made = first_rows(Call(nothing, (x,), {"mask": mask, "weight": weight}), 1)
     assert torch.equal(made.args[0], x[:1]) and made.kwargs["mask"].shape == (1,)
     assert made.kwargs["weight"] is weight
-    assert first_row(made) is made, "a batch of one has no smaller one"
+    assert first_rows(made, 1) is made, "a batch of one is one already"
+    assert first_rows(made, 0).args[0].shape == (0, 5)
 
 
 def test_turned_arguments_require_what_they_did_not() -> None:
@@ -91,6 +103,20 @@ def test_turned_arguments_stay_where_they_share_memory() -> None:
     x = torch.rand(3)
     turned(Call(nothing, (x, x[1:]), {}))
     assert not x.requires_grad
+
+
+def test_relaid_arguments_lie_in_columns_with_the_same_numbers() -> None:
+    x, rows = torch.rand(2, 3, 4, requires_grad=True), torch.rand(5)
+    made = relaid(Call(nothing, (x, rows), {}))
+    assert made.args[0].stride() == (12, 1, 3) and made.args[0].requires_grad and torch.equal(made.args[0], x)
+    assert made.args[1].stride() == (1,)
+
+
+def test_blotted_arguments_have_one_nan_each() -> None:
+    x, labels = torch.rand(2, 3, requires_grad=True), torch.arange(3)
+    made = blotted(Call(nothing, (x, labels), {}))
+    assert made.args[0].isnan().sum() == 1 and made.args[0].requires_grad and made.args[0].is_leaf
+    assert not x.isnan().any() and torch.equal(made.args[1], labels)
 
 
 def left_of(make: Callable[[], Made], *ways: str) -> list[Act]:

@@ -16,10 +16,12 @@ pytest.importorskip("alembic", reason="the store needs Alembic: the extra `night
 from click.testing import CliRunner
 
 from assay.harness.cli.commands import commands
+from assay.harness.cli.store_commands import lines_of
 from assay.harness.judge.ledger import Known
 from assay.harness.remember.causes import normal_form
+from assay.harness.remember.duplicates import Seen, duplicates_of
 from assay.harness.remember.formats import junit, sarif
-from assay.harness.remember.store import Cluster, Run, Store, now
+from assay.harness.remember.store import Cluster, Run, Store, hashed, now
 from assay.harness.remember.verdict_on_run import Verdict, base_of, document, judge_run
 from assay.harness.report.documents import Row
 from tests.harness.remember.rows import FACTS, row
@@ -180,3 +182,56 @@ def test_normal_form_tells_no_names_and_numbers_apart() -> None:
     other = normal_form("def program(a, b):\n    add_3 = torch.add(a, 17)\n    return add_3,")
     assert one == other
     assert one != normal_form("def program(a, b):\n    add_3 = torch.mul(a, 17)\n    return add_3,")
+
+
+def cause_of(kind: str, rung: str, operators: Sequence[str], form: str, seen: str = "2026-01-02") -> Cluster:
+    body = {"kind": f"diverged {kind}", "form": form, "operators": list(operators)}
+    return Cluster(hashed([kind, rung, *operators, form]), f"mine, {rung}: {kind}", rung, "new", seen, body)
+
+
+VALUES = cause_of("values", "fused", ["add", "mul"], "return add(mul(v0))", "2026-01-01")
+
+
+@pytest.mark.parametrize(
+    ("other", "why"),
+    [
+        (cause_of("alias", "written", ["add"], "return add(mul(v0))"), "the same program"),
+        (cause_of("stride", "fused", ["mul", "add"], "another"), "the same rung and operators, in another field"),
+        (cause_of("values", "fused", ["add", "mul"], "another"), ""),
+        (cause_of("stride", "lowered", ["add", "mul"], "another"), ""),
+        (cause_of("stride", "fused", ["add"], ""), ""),
+        (cause_of("stride", "fused", [], ""), ""),
+    ],
+    ids=["one program", "another field", "another program", "another rung", "other operators", "no operators"],
+)
+def test_causes_that_are_one_are_marked(store: Store, other: Cluster, why: str) -> None:
+    """The one that was seen first is kept, though the other one has more rows."""
+    run = ran(store, [row("a", "diverged"), row("b", "diverged", "stride"), row("c", "diverged", "stride")])
+    first, *rest = store.rows(run)
+    store.assign([first], VALUES)
+    store.assign(rest, other)
+    verdict = judge_run(store, run, None)
+    found = {cause.cluster.signature: cause.duplicate for cause in verdict.causes}
+    assert found[VALUES.signature] is None
+    twice = found[other.signature]
+    assert (twice.why, twice.of) == (why, VALUES) if twice else why == ""
+    assert ("1 duplicate" in verdict.sentence()) == bool(why)
+    data = {each["signature"]: each["duplicate"] for each in document(verdict)["causes"]}
+    assert data[other.signature] == ({"of": VALUES.signature, "why": why} if why else None)
+    said = [str(line) for line in lines_of(verdict)]
+    assert any(f"duplicate of {VALUES.signature[:8]}: {why}" in line for line in said) == bool(why)
+
+
+def test_causes_of_two_backends_are_two(store: Store) -> None:
+    run = ran(store, [row("a", "diverged"), row("a", "diverged", "alias", backend="another")])
+    first, second = store.rows(run)
+    store.assign([first], VALUES)
+    store.assign([second], cause_of("alias", "fused", ["add", "mul"], "return add(mul(v0))"))
+    assert [cause.duplicate for cause in judge_run(store, run, None).causes] == [None, None]
+
+
+def test_nothing_is_a_duplicate_of_a_duplicate() -> None:
+    later = cause_of("stride", "fused", ["add", "mul"], "another", "2026-01-02")
+    last = cause_of("values", "fused", ["mul", "add"], "a third one", "2026-01-03")
+    found = duplicates_of(Seen(each, frozenset({"mine"}), 1) for each in (last, later, VALUES))
+    assert list(found) == [later.signature]

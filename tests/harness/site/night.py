@@ -14,6 +14,11 @@ from tests.harness.remember.rows import FACTS, row
 from tests.harness.site.profiled import profile
 
 COMMITS = 12
+ERRORS = [
+    {"graph": 1, "node": "h = linear    # h = self.l(x)", "eager": 1e-8, "ours": 1e-8},
+    {"graph": 1, "node": "y = gelu    # return gelu(h) <b>", "eager": 1e-8, "ours": 1e-3},
+    {"graph": 1, "node": "z = log", "eager": 1e-8, "ours": None},
+]
 PLANTED = {"compile_s zoo.bert train assay": (6, 1.05, "s"), "ms kernel.softmax assay": (8, 1.10, "ms")}
 
 
@@ -28,12 +33,16 @@ def night(store: Store, count: int = 40) -> Run:
     failed = [kept for kept in store.rows(run) if kept.kind == "diverged alias"]
     repro = {"repro": "import torch\nassert <b>1</b>\n", "issue": "### an issue", "failed": 3, "runs": 3, "calls": 2}
     located = Cluster("f" * 64, "assay, fused: diverged alias in add+mul", "fused", "bbb2222", "2026-11-28",
-                      {"kind": "diverged alias", "confidence": 0.992, **repro})  # fmt: skip
-    store.assign(failed, located)
+                      {"kind": "diverged alias", "confidence": 0.992, "form": "v0", **repro})  # fmt: skip
+    store.assign(failed[1:], located)
+    twice = dataclasses.replace(located, signature="e" * 64, name="assay, lowered: diverged stride in add+mul",
+                                rung="lowered", first_seen="2026-11-29")  # fmt: skip
+    store.assign(failed[:1], twice)
     states = [
         {"graph": "graph_001", "state": name, "text": f"class G:\n  a = {name}\n  b"} for name in ("joint", "fold")
     ]
     store.attach(failed[0], "states", store.keep("states", json.dumps(states).encode()))
+    store.attach(failed[0], "errors", store.keep("errors", json.dumps(ERRORS).encode()))
     _take_apart(store, run)
     assign_by_kind(store, run)
     measure(store, run)
@@ -56,8 +65,10 @@ def _rows(count: int) -> list[Row]:
         kind = {0: ("diverged", "alias"), 1: ("crash", ""), 2: ("diverged", "values")}.get(number % 20, ("same", ""))
         one = row(f"{suite}.case_{number}", *kind, backend=backend, passes=number % 20 == 2)
         timed = dataclasses.replace(
-            one.result, compile_s=0.1 + number % 7, ms=1.0, eager_ms=1.5, detail="said <i>so</i>"
-        )
+            one.result, compile_s=0.1 + number % 7, ms=1.0, eager_ms=1.5, detail="said <i>so</i>",
+            dtypes=("float32", "int64") if number % 4 else ("bfloat16",),
+            layouts=("contiguous",) if number % 5 else ("contiguous", "transposed"),
+        )  # fmt: skip
         made.append(dataclasses.replace(one, result=timed))
     return made
 

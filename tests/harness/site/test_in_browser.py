@@ -90,8 +90,15 @@ def rows(browser: webdriver.Chrome) -> list[str]:
     return list(browser.execute_script(script))
 
 
-WITH_FIGURES = ("trends.html", "compile.html", "kernels.html", "memory.html", "cases/zoo.case_6.html")
-PAGES = ("index.html", *WITH_FIGURES, f"causes/{'f' * 16}.html", "cases/zoo.case_0.html")
+WITH_FIGURES = (
+    "trends.html",
+    "compile.html",
+    "kernels.html",
+    "memory.html",
+    "cases/zoo.case_6.html",
+    "cases/zoo.case_0.html",
+)
+PAGES = ("index.html", *WITH_FIGURES, f"causes/{'f' * 16}.html")
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -147,6 +154,16 @@ def test_filters_have_stable_links(browser: webdriver.Chrome, site: Path) -> Non
     browser.back()
     until(browser, lambda b: rows(b))
     assert all("crash" in row for row in rows(browser))
+
+
+def test_filters_take_one_of_several_dtypes_and_layouts(browser: webdriver.Chrome, site: Path) -> None:
+    sized(browser, "desk")
+    opened(browser, site, "index.html#dtype=int64&layout=transposed")
+    until(browser, lambda b: rows(b))
+    some = sum(1 for number in range(ROWS) if number % 4 and number % 5 == 0)
+    assert browser.find_element(By.ID, "count").text.startswith(f"{some} of {ROWS}")
+    offered = [each.text for each in Select(browser.find_element(By.ID, "filter-layout")).options]
+    assert offered == ["any", "contiguous", "transposed"]
 
 
 def test_rows_are_sorted_and_more_are_shown(browser: webdriver.Chrome, site: Path) -> None:

@@ -79,3 +79,32 @@ def test_publish_shows_steps_that_were_taken_apart(site: Path) -> None:
 def test_states_are_compared_with_the_one_before() -> None:
     states = [{"graph": "g", "state": name, "text": f"class G:\n  {name}"} for name in ("one", "two")]
     assert changes_of(states)[1].difference == ("@@ -1,2 +1,2 @@", " class G:", "-  one", "+  two")
+
+
+def test_publish_counts_verdicts_by_dtype_and_layout(site: Path) -> None:
+    """Each row once in each line of its words, and each number leads to its rows."""
+    page = (site / "index.html").read_text()
+    assert "Verdicts by backend and dtype" in page and "Verdicts by backend and layout" in page
+    numbers = re.findall(r'<a href="#backend=(\w+)&amp;dtype=(\w+)&amp;verdict=(\w+)">(\d+)</a>', page)
+    rows = json.loads((site / "data" / "rows.js").read_text().removeprefix("window.ROWS = ").rstrip(";\n"))
+    at = {name: place for place, name in enumerate(rows["columns"])}
+    for backend, dtype, verdict, count in numbers:
+        found = [row for row in rows["rows"] if row[at["backend"]].startswith(backend)
+                 and dtype in row[at["dtype"]].split(" ") and row[at["verdict"]] == verdict]  # fmt: skip
+        assert len(found) == int(count), (backend, dtype, verdict)
+    assert {dtype for _, dtype, *_ in numbers} == {"float32", "int64", "bfloat16"}
+
+
+def test_publish_shows_how_errors_grow(site: Path) -> None:
+    page = (site / "cases" / "zoo.case_0.html").read_text()
+    assert 'data-source="errors-1-1"' in page and "Error against float64" in page
+    (marked,) = re.findall(r'<tr class="marked">.*', page)
+    assert "y = gelu" in marked and "&lt;b&gt;" in marked and "1.0e-03" in marked and "leaves eager" in marked
+    assert '<td class="number">inf</td>' in page
+
+
+def test_publish_marks_a_duplicate_and_the_cause_that_is_kept(site: Path) -> None:
+    kept, twice = ((site / "causes" / f"{letter * 16}.html").read_text() for letter in "fe")
+    assert "<dt>duplicate of</dt>" in twice and f'href="{"f" * 16}.html"' in twice and "the same program" in twice
+    assert "<dt>has a duplicate</dt>" in kept and f'href="{"e" * 16}.html"' in kept
+    assert f'duplicate of <a href="causes/{"f" * 16}.html">' in (site / "index.html").read_text()

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Sequence
 
 import pytest
+from torch import Tensor, fx
 
 from assay.harness.discover import discover
+from assay.harness.measure import python_instructions
 from assay.harness.outcome import VERDICTS, Difference, Result
+from assay.suites.benchmarks import decoding, growth
 from assay.suites.benchmarks.models import MODELS
 from assay.suites.benchmarks.subject import NotSame, Subject, empty_caches, require_same
 
@@ -47,3 +51,41 @@ def test_benchmarks_compile_into_empty_caches_and_put_the_old_ones_back(monkeypa
         assert folder != "before" and "TRITON_CACHE_DIR" in os.environ
     assert os.environ["ASSAY_CACHE"] == "before" and "TRITON_CACHE_DIR" not in os.environ
     assert not os.path.exists(os.path.dirname(folder))
+
+
+def test_growth_is_of_compiles_that_are_as_eager(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = growth.compiled("chain", growth.TINY, "assay")
+    assert found["cpu_s"] > 0 and found["fuse"] > 0 and found["partition"] > 0
+    monkeypatch.setattr(growth, "graph_compiler", lambda name: (lambda gm, inputs: lambda x: (x * 2,), False))
+    with pytest.raises(NotSame, match="result is not eager's"):
+        growth.compiled("chain", growth.TINY, "wrong")
+    monkeypatch.setattr(growth, "graph_compiler", lambda name: (_detached, False))
+    with pytest.raises(NotSame, match="gradient is not eager's"):
+        growth.compiled("chain", growth.TINY, "wrong")
+
+
+def _detached(gm: fx.GraphModule, inputs: Sequence[object]) -> Callable[[Tensor], tuple[Tensor, ...]]:
+    """Right results, of which a part has no gradient."""
+    return lambda x: tuple(y - x.exp().detach() + x.detach().exp() + x - x.detach() for y in gm(x))
+
+
+def test_instructions_of_python_are_counted_the_same_each_time() -> None:
+    def step() -> int:
+        return sum(number * number for number in range(50))
+
+    first, second = python_instructions(step), python_instructions(step)
+    assert first == second > 100
+
+
+def test_decoding_is_held_to_eager_before_it_is_timed(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("transformers")
+    monkeypatch.setitem(decoding.SIZES, "tiny", (1, 256))
+    benchmark = decoding.Decode()
+    benchmark.setup("tiny", "eager")
+    benchmark.time_token("tiny", "eager")
+    with pytest.raises(AssertionError, match="from eager's"):
+        benchmark.setup("tiny", "tests.suites.benchmarks.test_benchmarks_proof:twice")
+
+
+def twice(gm: fx.GraphModule, inputs: Sequence[object], options: object = None) -> Callable[..., tuple[object, ...]]:
+    return lambda *args: tuple(y * 2 if isinstance(y, Tensor) else y for y in gm(*args))

@@ -54,19 +54,29 @@ CALLS: Mapping[str, Callable[..., Any]] = {
 
 
 def emit_backward(
-    backward: Backward, parts: Sequence[Part], inputs: int, stretch: Callable[[Stretch], Callable[..., Any]]
+    backward: Backward,
+    parts: Sequence[Part],
+    inputs: int,
+    stretch: Callable[[Stretch], Callable[..., Any]],
+    rest: Callable[[int, Mapping[str, Any]], list[Any]] | None,
 ) -> Source:
-    """The text of the function, and what it names; `stretch` gives what runs a stretch."""
-    return _Emission(backward, parts, stretch).run(inputs)
+    """The text of the function, and what it names; `stretch` gives what runs a stretch, `rest` runs what is left where
+    hooks have changed."""
+    return _Emission(backward, parts, stretch, rest).run(inputs)
 
 
 class _Emission:
     def __init__(
-        self, backward: Backward, parts: Sequence[Part], stretch: Callable[[Stretch], Callable[..., Any]]
+        self,
+        backward: Backward,
+        parts: Sequence[Part],
+        stretch: Callable[[Stretch], Callable[..., Any]],
+        rest: Callable[[int, Mapping[str, Any]], list[Any]] | None,
     ) -> None:
-        self.backward, self.parts, self.stretch = backward, parts, stretch
+        self.backward, self.parts, self.stretch, self.rest = backward, parts, stretch, rest
         self.source = Source()
         self.last = self._last_readers()
+        self.held = self._held_to_versions()
 
     def _last_readers(self) -> dict[str, int]:
         """For each variable the number of the part that reads it last."""
@@ -77,6 +87,24 @@ class _Emission:
         for value in values_in(self.backward.outputs):
             last[self._text(value)] = len(self.parts)
         return last
+
+    def _held_to_versions(self) -> dict[int, list[Value]]:
+        """For each part behind a call of the user's, by its number, the saved tensors that such a call may have written
+        before it."""
+        held: dict[int, list[Value]] = {}
+        is_behind = False
+        for number, part in enumerate(self.parts):
+            steps = [self.backward.steps[n] for n in (part.steps if isinstance(part, Stretch) else (part.step,))]
+            if is_behind:
+                read = values_in([step.saved for step in steps])
+                held[number] = [value for value in dict.fromkeys(read) if isinstance(value, (Leaf, Saved))]
+            is_behind |= not all(step.is_pure or step.kind == "accumulate" for step in steps)
+        return held
+
+    def _check_versions(self, number: int) -> None:
+        for value in self.held.get(number, ()):
+            check, name = self.source.bind("check_version", engine_calls.check_version), self._text(value)
+            self.source.line(1, f"{check}({name}, version_of_{name})")
 
     def _variables(self, part: Part) -> Iterator[str]:
         values: Any = part.takes if isinstance(part, Stretch) else self.backward.steps[part.step].arguments
@@ -100,6 +128,8 @@ class _Emission:
         if names:
             line(1, f"({', '.join(names)},) = inputs")
             line(1, "inputs.clear()")
+        for name in dict.fromkeys(self._text(value) for values in self.held.values() for value in values):
+            line(1, f"version_of_{name} = {name}._version")
         for number, part in enumerate(self.parts):
             if isinstance(part, Stretch):
                 self._stretch(number, part)
@@ -111,6 +141,7 @@ class _Emission:
     def _stretch(self, number: int, part: Stretch) -> None:
         line = self.source.line
         run = self.source.bind(f"stretch_{number}", self.stretch(part))
+        self._check_versions(number)
         line(1, f"given = [{', '.join(map(self._text, part.takes))}]")
         self._drop(number, part)
         numbers = self._text(part.numbers)
@@ -119,12 +150,13 @@ class _Emission:
 
     def _ordered(self, number: int, part: Ordered) -> None:
         step = self.backward.steps[part.step]
+        self._check_versions(number)
         if step.kind == "accumulate":
             self._accumulate(number, part, step)
             return
         arguments = list(map(self._text, step.arguments))
-        if step.kind == "backward":
-            arguments.append(str(step.count))
+        if step.kind == "tensor_pre_hook":
+            arguments.pop()
         function = step.function if step.kind == "opaque" else CALLS[step.kind]
         call = f"{self.source.bind(step.kind, function)}({', '.join(arguments)})"
         is_missing = self._missing(part.step, step)
@@ -136,6 +168,9 @@ class _Emission:
         for name in unread:
             if name not in self.last:
                 self.source.line(1, f"del {name}")
+        if self.rest is not None and step.kind != "retain_grad":
+            changes, rest = self.source.bind("changes", engine_calls.changes), self.source.bind("rest", self.rest)
+            self.source.line(1, f"if {changes}: return {rest}({number + 1}, locals())")
 
     def _missing(self, position: int, step: Step) -> str:
         """The test that eager would not come to a hook, as its gradients are missing; "" where eager always does."""
@@ -144,7 +179,7 @@ class _Emission:
             return "" if before is None else f"not reached_{before}"
         if step.kind not in ("tensor_pre_hook", "pre_hook", "post_hook"):
             return ""
-        given = [value for value in values_in(step.arguments[-1]) if not isinstance(value, Hook)]
+        given = [value for value in values_in(step.gradients) if not isinstance(value, Hook)]
         if not given or not all(value in self.backward.behind_ours for value in given):
             return ""
         return " and ".join(f"{self._text(value)} is None" for value in given)

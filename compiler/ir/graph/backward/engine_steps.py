@@ -114,13 +114,13 @@ class Step:
     formula, opaque       what `function` takes; it gives `count` tensors or Nones
     add                   old, new: two gradients that meet
     accumulate            leaf, gradient
-    tensor_pre_hook       hook, gradient
+    tensor_pre_hook       hook, gradient, which of the node's gradients that is
     retain_grad           position of the hook, gradient
     pre_hook              hook, gradients
     post_hook             hook, outputs, inputs
     post_accumulate_hook  hook, leaf
     unpack                hook, packed
-    backward              context, gradients, saved tensors
+    backward              context, gradients, saved tensors, and which of the function's inputs are tensors
 
     `is_ours`: it is the backward of a compiled call. What that gives no gradient to, eager does not come to.
     """
@@ -141,6 +141,33 @@ class Step:
     def is_pure(self) -> bool:
         """Whether the step only makes tensors of tensors."""
         return self.kind in ("formula", "add")
+
+    @property
+    def item(self) -> int:
+        """Which of its node's gradients a hook of a tensor is for."""
+        item: int = self.arguments[2]
+        return item
+
+    @property
+    def gradients(self) -> Sequence[Any]:
+        """The gradients that the node is given, as this step is given them."""
+        match self.kind:
+            case "tensor_pre_hook" | "retain_grad" | "accumulate":
+                return self.arguments[1:2]
+            case "pre_hook" | "backward":
+                return self.arguments[1]  # type: ignore[no-any-return]
+            case "post_hook":
+                return self.arguments[2]  # type: ignore[no-any-return]
+            case "formula" | "opaque":
+                return self.arguments[0] if isinstance(self.arguments[0], (tuple, list)) else ()
+        return ()
+
+    @property
+    def saved(self) -> tuple[Any, ...]:
+        """The arguments that hold what the node has saved: eager refuses a tensor there that was written."""
+        if self.kind == "backward":
+            return self.arguments[2:]
+        return self.arguments[1:] if self.kind in ("formula", "opaque") else ()
 
     @property
     def is_user(self) -> bool:

@@ -8,7 +8,7 @@ again of the real tensor. A graph that reads it is refused, and so is a later wr
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -59,9 +59,14 @@ def mark_beyond(view: torch.Tensor, tracer: PythonKeyTracer) -> None:
     node.meta[BEYOND] = True
 
 
-def check_unread(graph: fx.Graph) -> None:
-    """Raises: Unsupported for a finished graph that reads such a view."""
-    if any(BEYOND in node.meta for node in graph.nodes):
+def check_unread(graph: fx.Graph, is_view: Callable[[fx.Node], bool]) -> None:
+    """Raises: Unsupported for a finished graph that reads such a view. It may return it, or a view of it."""
+    pending, found = [node for node in graph.nodes if BEYOND in node.meta], set[fx.Node]()
+    while pending:
+        if (node := pending.pop()) not in found:
+            found.add(node)
+            pending += [user for user in node.users if user.op != "output"]
+    if not all(map(is_view, found)):
         raise _refusal()
 
 

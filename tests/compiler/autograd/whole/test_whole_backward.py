@@ -53,7 +53,7 @@ def by_reference(recorded: list[Backward] | None = None) -> Iterator[None]:
 
 def run_case(scenario: Callable[..., Any]) -> Any:
     torch.manual_seed(0)
-    f, args, _ = cases._made()
+    f, args, _ = cases.made_wave()
     return scenario(f, *args)
 
 

@@ -10,6 +10,8 @@ import torch
 from torch import Tensor
 
 from assay.compiler import journal
+from assay.compiler.entry.aot import aot_function
+from assay.compiler.entry.dynamo import compile_fx_inner
 from assay.compiler.errors import Unsupported
 
 
@@ -27,6 +29,24 @@ def test_a_view_that_leaves_its_input_is_made_again_of_the_real_one() -> None:
     assert view.tolist() == [1, 9, 17] and double.tolist() == [4, 6, 8, 10, 12, 14]
     view.add_(100)
     assert base[[1, 9, 17]].tolist() == [101, 109, 117]
+
+
+@pytest.mark.parametrize("is_dynamic", (False, True), ids=("static", "dynamic"))
+@pytest.mark.parametrize("within", (torch.inference_mode, torch.enable_grad), ids=("inference", "gradients"))
+def test_a_graph_ahead_of_time_may_show_one(is_dynamic: bool, within: Callable[[], Any]) -> None:
+    def f(x: Tensor, w: Tensor) -> tuple[Tensor, ...]:
+        view = x.as_strided((3,), (8,), 1)
+        return view, view[1:], x * w
+
+    compiled = aot_function(f, lambda gm, given: compile_fx_inner(gm, given), dynamic=is_dynamic, fallback="error")
+    w = torch.ones(6, requires_grad=True)
+    for begin in (2, 2, 3, 2):
+        x = torch.arange(24.0)[begin : begin + 6]
+        with within():
+            found, expected = compiled(x, w), f(x, w)
+        for one, other in zip(found, expected, strict=True):
+            assert torch.equal(one, other)
+        assert [v.data_ptr() for v in found[:2]] == [v.data_ptr() for v in expected[:2]]
 
 
 def test_a_graph_that_reads_one_loses_a_node() -> None:
