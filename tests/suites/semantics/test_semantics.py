@@ -34,7 +34,7 @@ def _path(case: Case) -> str:
     return PATHS[zlib.crc32(case.name.encode()) % len(PATHS)]
 
 
-RECOMPILES = 32
+RECOMPILES = 128
 """More than the calls of any case: of some each call is of another kind, as the tests want no graph left to eager."""
 
 PLACED = [pytest.param(case, _path(case), id=f"{case.name}-{_path(case)}") for case in CASES]
