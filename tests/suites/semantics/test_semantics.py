@@ -34,8 +34,8 @@ def _path(case: Case) -> str:
     return PATHS[zlib.crc32(case.name.encode()) % len(PATHS)]
 
 
-RECOMPILES = 128
-"""More than the calls of any case: of some each call is of another kind, as the tests want no graph left to eager."""
+COMPILED_EACH_CALL = {"semantics.module_counts_its_calls_in_a_number"}
+"""Cases of which each call is of another kind: behind the front end's limit they run in eager."""
 
 PLACED = [pytest.param(case, _path(case), id=f"{case.name}-{_path(case)}") for case in CASES]
 
@@ -94,7 +94,7 @@ GIVEN_BACK = {f"semantics.{name}" for names in EAGER.values() for name in names}
 def test_semantics_are_eagers_and_compiled(case: Case, backend: str) -> None:
     journal.reset()
     for mode in case.modes:
-        with torch._dynamo.config.patch(recompile_limit=RECOMPILES):
+        with torch._dynamo.config.patch(fail_on_recompile_limit_hit=case.name not in COMPILED_EACH_CALL):
             result = run_case(case, mode, backend, RunRequest(timed=False))
         replay = f"assay run {case.name} --mode {mode} --backend {backend} --shapes static"
         judged = ledger.judge(result, KNOWN, datetime.date.today())
