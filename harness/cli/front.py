@@ -9,7 +9,7 @@ import click
 
 COMMANDS: Mapping[str, str] = {
     "bench": "Time a backend against others: steady state, cold compile, peak memory.",
-    "bisect": "Find the graph, node, fusion or kernel with which CASE begins to differ, and two "
+    "bisect": "Find the graph, half, node, fusion or kernel with which CASE begins to differ, and two "
     "commands one step apart.",
     "compare": "What changed between two reports of `run` or of `bench`; exit 1 if anything got worse.",
     "env": "Show what a report says of this machine, and the facts that the compiler has measured of it.",
