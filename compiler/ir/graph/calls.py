@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 
 import torch
 from torch import fx
+from torch._dispatch.python import enable_python_dispatcher
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils import _pytree as pytree
 
@@ -26,7 +27,7 @@ def called(target: Callable[..., Any], first: Any, *args: Any, **kwargs: Any) ->
         made.meta["val"] = target(*given)
         return made
     fake = next(value for value in pytree.tree_leaves(given) if isinstance(value, FakeTensor))
-    with fake.fake_mode, autocast_off():
+    with fake.fake_mode, autocast_off(), enable_python_dispatcher():  # as recordings do
         made.meta["val"] = target(*given, **named)
     return made
 

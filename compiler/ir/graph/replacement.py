@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import torch
 from torch import fx
+from torch._dispatch.python import enable_python_dispatcher
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils import _pytree as pytree
 
@@ -96,7 +97,7 @@ def derived(node: fx.Node) -> object:
     fakes = [leaf for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, FakeTensor)]
     if not fakes:
         return function_of(node)(*args, **kwargs)
-    with fakes[0].fake_mode, autocast_off():
+    with fakes[0].fake_mode, autocast_off(), enable_python_dispatcher():  # as recordings do
         return function_of(node)(*args, **kwargs)
 
 
