@@ -174,7 +174,7 @@ class Context:
     def __setattr__(self, name: str, value: object) -> None:
         setattr(self._context, name, value)
 
-    @property
+    @property  # type: ignore[misc]
     def __class__(self) -> Any:
         """What `isinstance` goes by."""
         return type(self._context)
@@ -219,7 +219,7 @@ def accumulate(leaf: torch.Tensor, box: list[Gradient]) -> None:
             _accumulate_alone(leaf, box)
             return
     beside.hooked.add(id(leaf))
-    get_gradient_edge(leaf).node(box.pop())
+    get_gradient_edge(leaf).node(box.pop())  # type: ignore[operator]
 
 
 def _accumulate_alone(leaf: torch.Tensor, box: list[Gradient]) -> None:

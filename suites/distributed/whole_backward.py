@@ -2,6 +2,8 @@
 
 python -m torch.distributed.run --standalone --nproc-per-node 2 -m assay.suites.distributed.whole_backward --way hooks
 
+`--transport nccl` trains on a GPU for each process.
+
 hooks         gradients are averaged in post-accumulate hooks, in eager's order
 ddp           the reducer is C++'s, which the engine does not hand over: backwards run in eager
 ddp_python    DDP's reducer in Python: one backward is compiled
@@ -37,6 +39,12 @@ def _model() -> nn.Sequential:
     return nn.Sequential(nn.Linear(8, 16), nn.GELU(), nn.LayerNorm(16), nn.Linear(16, 4))
 
 
+def _device() -> torch.device:
+    """Where this process computes: with NCCL on a GPU of its own."""
+    is_on_gpu = dist.get_backend() == "nccl"
+    return torch.device("cuda", dist.get_rank()) if is_on_gpu else torch.device("cpu")
+
+
 def _averaging(log: Log) -> Callable[[Tensor], None]:
     """A hook that averages a gradient over the processes, and notes whose it was."""
 
@@ -50,7 +58,7 @@ def _averaging(log: Log) -> Callable[[Tensor], None]:
 
 
 def _shared(way: str, log: Log) -> nn.Module:
-    model = _model()
+    model = _model().to(_device())
     if way == "hooks":
         for parameter in model.parameters():
             parameter.register_post_accumulate_grad_hook(_averaging(log))
@@ -74,7 +82,7 @@ def train(way: str, ambient: Callable[[], AbstractContextManager[Any]]) -> tuple
     losses = []
     with ambient():
         for _ in range(STEPS):
-            loss = model(torch.randn(6, 8)).square().mean()
+            loss = model(torch.randn(6, 8).to(_device())).square().mean()
             loss.backward()
             optimizer.step()
             optimizer.zero_grad()
@@ -85,8 +93,12 @@ def train(way: str, ambient: Callable[[], AbstractContextManager[Any]]) -> tuple
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--way", choices=WAYS, required=True)
-    way = parser.parse_args().way
-    dist.init_process_group("gloo")
+    parser.add_argument("--transport", choices=("gloo", "nccl"), default="gloo")
+    given = parser.parse_args()
+    way = given.way
+    dist.init_process_group(given.transport)
+    if given.transport == "nccl":
+        torch.cuda.set_device(_device())
     losses, log = train(way, nullcontext)
     ours, our_log = train(way, compiled_autograd)
     off = max(abs(one - other) for one, other in zip(losses, ours, strict=True))

@@ -155,9 +155,9 @@ class Step:
             case "tensor_pre_hook" | "retain_grad" | "accumulate":
                 return self.arguments[1:2]
             case "pre_hook" | "backward":
-                return self.arguments[1]  # type: ignore[no-any-return]
+                return self.arguments[1]
             case "post_hook":
-                return self.arguments[2]  # type: ignore[no-any-return]
+                return self.arguments[2]
             case "formula" | "opaque":
                 return self.arguments[0] if isinstance(self.arguments[0], (tuple, list)) else ()
         return ()
