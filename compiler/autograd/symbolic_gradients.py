@@ -51,7 +51,7 @@ IN_PYTHON = {
 
 @contextmanager
 def symbols_in_gradients(fake_mode: FakeTensorMode) -> Iterator[None]:
-    """While it is open, gradients are recorded by these functions, and with sizes of the data if a mode has symbols."""
+    """While it is open, these functions record gradients, and sizes may be of the data where the mode has symbols."""
     with _in_python(), _sizes_of_the_data(fake_mode):
         yield
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
 from assay.harness.case import Made
@@ -76,3 +77,14 @@ def attention_with_a_learned_bias() -> Made:
         return flex_attention(q, q, q, lambda s, b, h, i, j: s * bias[0, i] + bias[h, i - j])  # type: ignore[return-value]
 
     return f, (numbers(2, 2, 8, 16), leaf(2, 8)), {}
+
+
+@program("attention")
+def attention_among_a_part_of_the_rows() -> Made:
+    """With dynamic sizes the number of rows is computed, and could be 0: a kernel of attention is not asked that."""
+
+    def f(q: Tensor) -> Tensor:
+        part = q[:, :, 3:]
+        return F.scaled_dot_product_attention(part, part, part)
+
+    return f, (leaf(2, 2, 8, 4),), {}

@@ -2009,10 +2009,30 @@ INLINE f64 zeta(f64 s, f64 q) {
   return sum;
 }
 
+// x K(w), where w = -ln(1 - x^2), by two polynomials: in w up to 5, in its square root beyond. They were fitted to the
+// inverse at 40 digits, for the least relative error: 2e-9 and 1e-8.
+INLINE f32 erfinv(f32 x) {
+  f32 a = abs(x), w = -log((1.0f - a) * (1.0f + a));
+  bool is_near = w < 5.0f;
+  f32 u = is_near ? w : sqrt(w) - 3.0f;
+  f32 p = is_near ? 3.3557762e-10f : 0.0f;
+  p = mad(p, u, is_near ? -1.7162192e-08f : 0.00011570503f);
+  p = mad(p, u, is_near ? 3.098048e-07f : -0.0003095742f);
+  p = mad(p, u, is_near ? -2.49792e-06f : -5.6777535e-05f);
+  p = mad(p, u, is_near ? 5.8357396e-06f : 0.0014850935f);
+  p = mad(p, u, is_near ? 4.0486586e-05f : -0.003597405f);
+  p = mad(p, u, is_near ? -0.00012200238f : 0.005686973f);
+  p = mad(p, u, is_near ? -0.0023385407f : -0.007637289f);
+  p = mad(p, u, is_near ? 0.011550335f : 0.009445286f);
+  p = mad(p, u, is_near ? 0.23201355f : 1.001675f);
+  p = mad(p, u, is_near ? 0.88622695f : 2.8329768f);
+  p = a == 1.0f ? __builtin_inff() : p;
+  return a <= 1.0f ? x * p : __builtin_nanf("");
+}
+
 #define ASSAY_BY_WAY_OF_F64(name) \
   INLINE f32 name(f32 x) { return (f32)name((f64)x); }
 ASSAY_BY_WAY_OF_F64(erfcx)
-ASSAY_BY_WAY_OF_F64(erfinv)
 ASSAY_BY_WAY_OF_F64(ndtri)
 ASSAY_BY_WAY_OF_F64(i0e)
 ASSAY_BY_WAY_OF_F64(i1e)

@@ -38,8 +38,12 @@ OF_VALUES = (
     torch.ops.aten._padded_dense_to_jagged_forward,
 )
 """Operators that take counts, whose sum is a size, or such sums themselves."""
-INTERNAL = ("native_", "_native", "mkldnn_", "cudnn_", "miopen_", "lu_unpack")
-"""Operators whose kernels trust their caller that sizes and indices agree: with others they leave their memory."""
+INTERNAL = (
+    *("native_", "_native", "mkldnn_", "cudnn_", "miopen_", "lu_unpack"),
+    *("_scaled_dot_product_", "_flash_attention", "_efficient_attention"),
+)
+"""Operators whose kernels trust their caller that sizes and indices agree, and that there are elements. With others
+they leave their memory, or divide by zero and end the process."""
 LIBRARIES = ("mkldnn_", "cudnn_", "miopen_")
 ORDINARY = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 """Dtypes that internal operators have kernels for."""
