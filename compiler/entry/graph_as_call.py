@@ -24,6 +24,7 @@ from assay.compiler.capture.user_code.checkpoints import is_plain, run_region
 from assay.compiler.capture.user_code.custom_backwards import in_its_callers_mode, mark_reads
 from assay.compiler.capture.user_code.inlined_regions import INLINED
 from assay.compiler.capture.user_code.score_functions import FLEX_ATTENTION, Decide, GivenFunction, attention_of
+from assay.compiler.entry.selected_branches import select_branch
 from assay.compiler.errors import Unsupported
 from assay.compiler.fallback import nodes_of
 from assay.compiler.ir.graph.held_functions import REGION
@@ -53,10 +54,12 @@ class GraphAsCall:
 @dataclass(frozen=True, slots=True)
 class Freedom:
     """What may be recorded in the place of the user's calls: `may_round` tells whether calls are written as faster ones
-    that round otherwise than eager, `attends` which attention has a kernel that holds its score function."""
+    that round otherwise than eager, `attends` which attention has a kernel that holds its score function. Where it
+    `selects`, branches are computed both, and elements are chosen."""
 
     may_round: bool = False
     attends: Decide | None = None
+    selects: bool = False
 
     @staticmethod
     def of(options: Options) -> Freedom:
@@ -91,7 +94,7 @@ def as_call(
         state = {str(node.target): value for node, value in zip(own, args[len(placeholders) :], strict=True)}
         with fx.traceback.preserve_node_meta():
             failed.clear()
-            recorded = _Recorded(gm, state, unmasked, failed, freedom.attends)
+            recorded = _Recorded(gm, state, unmasked, failed, freedom.attends, selects=freedom.selects)
             results, found = pytree.tree_flatten(recorded.run(*args[: len(placeholders)]))
         structure[:] = [found]
         return results
@@ -142,9 +145,10 @@ class _Recorded(fx.Interpreter):
         failed: list[fx.Node] | None = None,
         attends: Decide | None = None,
         keeps_regions: bool = False,
+        selects: bool = False,
     ) -> None:
         super().__init__(gm)
-        self._keeps = keeps_regions
+        self._keeps, self._selects = keeps_regions, selects
         self._state, self._unmasked, self._failed, self._attends = state, unmasked, failed, attends
         self._named: set[Any] = set()
 
@@ -177,7 +181,7 @@ class _Recorded(fx.Interpreter):
 
     def _inside(self, region: fx.GraphModule, *args: object) -> Any:
         """What a graph inside this graph returns, recorded as if it stood here."""
-        return _Recorded(region, {}, keeps_regions=self._keeps).run(*args)
+        return _Recorded(region, {}, keeps_regions=self._keeps, selects=self._selects).run(*args)
 
     def get_attr(self, target: fx.node.Target, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         return self._state[str(target)] if target in self._state else super().get_attr(target, args, kwargs)
@@ -203,6 +207,8 @@ class _Recorded(fx.Interpreter):
         if target is _autograd_grad and torch.is_inference_mode_enabled():
             with torch.inference_mode(False), torch.set_grad_enabled(torch.is_grad_enabled()):
                 return super().call_function(target, args, kwargs)
+        if target is torch.ops.higher_order.cond and self._selects:
+            return select_branch(self._inside, *args, **kwargs)
         if target in INLINED:
             return INLINED[target](self._inside, *args, **kwargs)
         return super().call_function(target, args, kwargs)
