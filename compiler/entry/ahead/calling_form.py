@@ -104,7 +104,7 @@ class CallingForm:
 
     def _backward(self, program: Program) -> Form:
         """With None in the place of each primal that gets no gradient."""
-        found: dict[InputRole, fx.Node | int | None] = dict(_gradients(program))
+        found: dict[InputRole | OutputRole, fx.Node | int | None] = dict(_gradients(program))
         known = (primals for primals in reversed(self.primals) if found.keys() <= {*primals})
         primals = next(known, None)
         if primals is None:

@@ -142,7 +142,7 @@ def divide_regions(
 
 def _calls(graph: fx.Graph, prefix: str) -> Iterator[fx.Node]:
     """The calls of regions whose identifiers begin so, as torch has them for those that are differentiated."""
-    for node in graph.find_nodes(op="call_function", target=REGION):  # type: ignore[arg-type]
+    for node in graph.find_nodes(op="call_function", target=REGION):
         if _identifier(node).startswith(prefix) and _number(node) is not None:
             yield node
 
