@@ -131,8 +131,8 @@ def _unguarded(leaves: Sequence[CallLeaf], placeholders: Sequence[fx.Node]) -> t
 
 @dataclass(frozen=True, slots=True)
 class Inner:
-    """What becomes of graphs inside a graph: whether calls of regions stay calls, and whether both branches are computed
-    and elements chosen."""
+    """What becomes of graphs inside a graph: whether calls of regions stay calls, and whether of branches both are
+    computed and elements chosen."""
 
     keeps_regions: bool = False
     selects: bool = False

@@ -285,7 +285,7 @@ def _outermost(role: InputRole) -> InputRole | OutputRole:
 def _role_of(node: fx.Node, roles: Mapping[fx.Node, InputRole]) -> InputRole:
     path: list[str] = []
     while node not in roles:
-        method = dict[object, str](READ_OFF).get(node.target)
+        method = next((method for call, method in READ_OFF.items() if call is node.target), None)
         path.insert(0, f"{method}({node.args[1]})" if method else str(node.args[1]))
         node = node_argument(node, 0)
     return Inner(roles[node], tuple(path)) if path else roles[node]

@@ -58,7 +58,7 @@ class _Regions:
         called = self._call_forward(forward, halves)
         items = {place: self._item(called, place) for place in sorted(halves.saved)}
         for place, item in items.items():
-            self._tell_held(item, called, self.module.get_submodule(halves.forward), place)
+            self._tell_held(item, called, getattr(self.module, halves.forward), place)
         tangents = backward.args[len(forward.args) :]
         self._replace(backward, halves.backward, [*(items[place] for place in halves.saved), *tangents])
 
