@@ -286,14 +286,16 @@ def _compile_steps(
 ) -> Steps:
     """All steps of a loop as one call. Raises: Unsupported where they are more than launches of kernels."""
     builder = _loop_builder(options, shape)
-    return steps_of(lambda needed: as_call(gm, examples(needed), Freedom.of(options)).call, builder, divide)
+    freedom = replace(Freedom.of(options), selects=True)
+    return steps_of(lambda needed: as_call(gm, examples(needed), freedom).call, builder, divide)
 
 
 def _compile_turns(
     options: Options, condition: fx.GraphModule, body: fx.GraphModule, carried: int, examples: Sequence[object]
 ) -> Turns:
     """All steps of a loop whose end is data as one call. Raises: as `_compile_steps` does."""
-    calls = [as_call(gm, examples, Freedom.of(options)).call for gm in (condition, body)]
+    freedom = replace(Freedom.of(options), selects=True)
+    calls = [as_call(gm, examples, freedom).call for gm in (condition, body)]
     return turns_of(calls[0], calls[1], _loop_builder(options, Shape(carried, 0)))
 
 

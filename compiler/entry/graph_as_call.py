@@ -24,6 +24,7 @@ from assay.compiler.capture.user_code.checkpoints import is_plain, run_region
 from assay.compiler.capture.user_code.custom_backwards import in_its_callers_mode, mark_reads
 from assay.compiler.capture.user_code.inlined_regions import INLINED
 from assay.compiler.capture.user_code.score_functions import FLEX_ATTENTION, Decide, GivenFunction, attention_of
+from assay.compiler.entry.selected_branches import select_branch
 from assay.compiler.errors import Unsupported
 from assay.compiler.fallback import nodes_of
 from assay.compiler.ir.graph.held_functions import REGION
@@ -53,10 +54,12 @@ class GraphAsCall:
 @dataclass(frozen=True, slots=True)
 class Freedom:
     """What may be recorded in the place of the user's calls: `may_round` tells whether calls are written as faster ones
-    that round otherwise than eager, `attends` which attention has a kernel that holds its score function."""
+    that round otherwise than eager, `attends` which attention has a kernel that holds its score function. Where it
+    `selects`, branches are computed both, and elements are chosen."""
 
     may_round: bool = False
     attends: Decide | None = None
+    selects: bool = False
 
     @staticmethod
     def of(options: Options) -> Freedom:
@@ -91,7 +94,7 @@ def as_call(
         state = {str(node.target): value for node, value in zip(own, args[len(placeholders) :], strict=True)}
         with fx.traceback.preserve_node_meta():
             failed.clear()
-            recorded = _Recorded(gm, state, unmasked, failed, freedom.attends)
+            recorded = _Recorded(gm, state, unmasked, failed, freedom.attends, Inner(selects=freedom.selects))
             results, found = pytree.tree_flatten(recorded.run(*args[: len(placeholders)]))
         structure[:] = [found]
         return results
@@ -126,6 +129,15 @@ def _unguarded(leaves: Sequence[CallLeaf], placeholders: Sequence[fx.Node]) -> t
     )
 
 
+@dataclass(frozen=True, slots=True)
+class Inner:
+    """What becomes of graphs inside a graph: whether calls of regions stay calls, and whether of branches both are
+    computed and elements chosen."""
+
+    keeps_regions: bool = False
+    selects: bool = False
+
+
 class _Recorded(fx.Interpreter):
     """Runs a graph on what is recorded, its own tensors too.
 
@@ -141,10 +153,10 @@ class _Recorded(fx.Interpreter):
         unmasked: frozenset[fx.Node] | None = None,
         failed: list[fx.Node] | None = None,
         attends: Decide | None = None,
-        keeps_regions: bool = False,
+        inner: Inner | None = None,
     ) -> None:
         super().__init__(gm)
-        self._keeps = keeps_regions
+        self._inner = inner or Inner()
         self._state, self._unmasked, self._failed, self._attends = state, unmasked, failed, attends
         self._named: set[Any] = set()
 
@@ -177,7 +189,7 @@ class _Recorded(fx.Interpreter):
 
     def _inside(self, region: fx.GraphModule, *args: object) -> Any:
         """What a graph inside this graph returns, recorded as if it stood here."""
-        return _Recorded(region, {}, keeps_regions=self._keeps).run(*args)
+        return _Recorded(region, {}, inner=self._inner).run(*args)
 
     def get_attr(self, target: fx.node.Target, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         return self._state[str(target)] if target in self._state else super().get_attr(target, args, kwargs)
@@ -193,7 +205,7 @@ class _Recorded(fx.Interpreter):
             return torch.ops.aten._assert_scalar.default(args[0], _message_of(args, kwargs))
         if target is torch.ops.higher_order.tag_activation_checkpoint and is_plain(args[0]):
             return run_region(self._inside, *args, **kwargs)
-        if target is REGION and not self._keeps:
+        if target is REGION and not self._inner.keeps_regions:
             region, _, *given = args
             return self._inside(region, *given)
         if target is FLEX_ATTENTION and self._attends is not None:
@@ -203,6 +215,8 @@ class _Recorded(fx.Interpreter):
         if target is _autograd_grad and torch.is_inference_mode_enabled():
             with torch.inference_mode(False), torch.set_grad_enabled(torch.is_grad_enabled()):
                 return super().call_function(target, args, kwargs)
+        if target is torch.ops.higher_order.cond and self._inner.selects:
+            return select_branch(self._inside, *args, **kwargs)
         if target in INLINED:
             return INLINED[target](self._inside, *args, **kwargs)
         return super().call_function(target, args, kwargs)
@@ -220,7 +234,7 @@ class _Eager(_Recorded):
 def has_regions(module: torch.nn.Module) -> bool:
     """Whether a module is a graph that calls a region."""
     graphs = [each.graph for each in module.modules() if isinstance(each, fx.GraphModule)]
-    return any(graph.find_nodes(op="call_function", target=REGION) for graph in graphs)  # type: ignore[arg-type]
+    return any(graph.find_nodes(op="call_function", target=REGION) for graph in graphs)
 
 
 def run_inlined(module: torch.nn.Module, *args: object, **kwargs: object) -> Any:
@@ -234,7 +248,7 @@ def run_module(module: torch.nn.Module, *args: object, keeps_regions: bool = Tru
     if not isinstance(module, fx.GraphModule) or is_called or kwargs:
         return module(*args, **kwargs)
     with fx.traceback.preserve_node_meta():
-        return _Recorded(module, {}, keeps_regions=keeps_regions).run(*args)
+        return _Recorded(module, {}, inner=Inner(keeps_regions)).run(*args)
 
 
 def _message_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:

@@ -125,9 +125,9 @@ def _made_inside(
     found: list[tuple[fx.Node, OutputRole]] = []
     seen: set[fx.Node] = set()
     for one, outer in ((node, role) for node, role in pairs if isinstance(node, fx.Node)):
-        parts_of_one = _computed(one, outside, returns_given)
+        parts_of_one = [*_computed(one, outside, returns_given)]
         if returns_given and not isinstance(outer, Saved):
-            parts_of_one = (*parts_of_one, *_numbers_of_given(program, one, outside))
+            parts_of_one += _numbers_of_given(program, one, outside)
         for node in parts_of_one:
             is_number_of_wrapper = returns_given and node is not one and isinstance(value_of(node), SYMBOLIC)
             if is_number_of_wrapper or node not in seen:
@@ -178,11 +178,16 @@ def _numbers_of_given(program: Program, node: fx.Node, outside: frozenset[fx.Nod
     value = value_of(node)
     if node not in outside or not isinstance(value, torch.Tensor) or not is_wrapper(value):
         return
-    taken = [each for each in program.placeholders if isinstance(value_of(each), torch.SymInt)]
-    known = {value_of(each).node.expr: each for each in (*taken, *read_wrapper_sizes(program))}
+    known = {_expression(each): each for each in (*program.placeholders, *read_wrapper_sizes(program))}
     for _, _, number in _symbolic_numbers(value):
         if number.node.expr in known:
             yield known[number.node.expr]
+
+
+def _expression(node: fx.Node) -> object:
+    """The expression of a symbolic integer; None for another value."""
+    value = value_of(node)
+    return value.node.expr if isinstance(value, torch.SymInt) else None
 
 
 def _of_caller(program: Program) -> Iterator[fx.Node]:
@@ -205,7 +210,7 @@ def read_wrapper_sizes(program: Program) -> list[fx.Node]:
     return found
 
 
-def _symbolic_numbers(wrapper: torch.Tensor) -> Iterator[tuple[Any, int, torch.SymInt]]:
+def _symbolic_numbers(wrapper: Any) -> Iterator[tuple[Any, int, torch.SymInt]]:
     for target, numbers in zip(READ_OFF, (wrapper.shape, wrapper.stride()), strict=True):
         for dim, number in enumerate(numbers):
             if isinstance(number, torch.SymInt) and not is_ragged(number):
@@ -280,7 +285,7 @@ def _outermost(role: InputRole) -> InputRole | OutputRole:
 def _role_of(node: fx.Node, roles: Mapping[fx.Node, InputRole]) -> InputRole:
     path: list[str] = []
     while node not in roles:
-        method = READ_OFF.get(node.target)  # type: ignore[arg-type]
+        method = next((method for call, method in READ_OFF.items() if call is node.target), None)
         path.insert(0, f"{method}({node.args[1]})" if method else str(node.args[1]))
         node = node_argument(node, 0)
     return Inner(roles[node], tuple(path)) if path else roles[node]

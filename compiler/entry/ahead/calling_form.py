@@ -104,7 +104,7 @@ class CallingForm:
 
     def _backward(self, program: Program) -> Form:
         """With None in the place of each primal that gets no gradient."""
-        found: dict[InputRole, fx.Node | int | None] = dict(_gradients(program))
+        found: dict[InputRole | OutputRole, fx.Node | int | None] = dict(_gradients(program))
         known = (primals for primals in reversed(self.primals) if found.keys() <= {*primals})
         primals = next(known, None)
         if primals is None:
@@ -129,7 +129,7 @@ class CallingForm:
         primals = next(known, None)
         if primals is None or sum(map(len, groups.values())) < len(program.returned):
             return _as_they_are(program)
-        order = [place for role in primals for place in groups.get(role, (None,))]  # type: ignore[arg-type]
+        order = [place for role in primals for place in groups.get(role, (None,))]
         values, outputs = program.returned, program.signature.outputs
         set_returned(program.module, [None if place is None else values[place] for place in order])
         places = {place: index for index, place in enumerate(order)}

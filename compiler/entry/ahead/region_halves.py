@@ -58,7 +58,7 @@ class _Regions:
         called = self._call_forward(forward, halves)
         items = {place: self._item(called, place) for place in sorted(halves.saved)}
         for place, item in items.items():
-            self._tell_held(item, called, self.module.get_submodule(halves.forward), place)
+            self._tell_held(item, called, getattr(self.module, halves.forward), place)
         tangents = backward.args[len(forward.args) :]
         self._replace(backward, halves.backward, [*(items[place] for place in halves.saved), *tangents])
 
@@ -142,7 +142,7 @@ def divide_regions(
 
 def _calls(graph: fx.Graph, prefix: str) -> Iterator[fx.Node]:
     """The calls of regions whose identifiers begin so, as torch has them for those that are differentiated."""
-    for node in graph.find_nodes(op="call_function", target=REGION):  # type: ignore[arg-type]
+    for node in graph.find_nodes(op="call_function", target=REGION):
         if _identifier(node).startswith(prefix) and _number(node) is not None:
             yield node
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import torch
 from torch import fx
@@ -27,7 +28,7 @@ IS_PURE = "is_pure"
 """Marks, in the metadata of a node that calls one, that no function that it is given has an effect."""
 
 
-REGION: object = getattr(torch.ops.higher_order, "invoke_subgraph", None)
+REGION: Any = getattr(torch.ops.higher_order, "invoke_subgraph", None)
 """The call of a region. Its backward computes the region again until each region is split (`entry/ahead`)."""
 STACKED: object = getattr(torch.ops.higher_order, "while_loop_stack_output", None)
 

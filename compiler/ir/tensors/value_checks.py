@@ -56,8 +56,15 @@ def _may_not_fit(number: object) -> bool:
 
 
 def _divides_integers(node: fx.Node) -> bool:
+    """Whether an integer, or a tensor of integers, is divided by a tensor of integers."""
     values = [traced_value(argument) for argument in node.args[:2]]
-    return all(isinstance(v, torch.Tensor) and not v.is_floating_point() and not v.is_complex() for v in values)
+    return len(values) == 2 and isinstance(values[1], torch.Tensor) and all(map(_is_of_integers, values))
+
+
+def _is_of_integers(value: object) -> bool:
+    if isinstance(value, torch.Tensor):
+        return not value.is_floating_point() and not value.is_complex()
+    return isinstance(value, int)
 
 
 def _numbers_of(node: fx.Node, target: torch._ops.OpOverload) -> Iterator[object]:
