@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
+import torch
+
 from assay.compiler.assembly.collecting_later import collecting_later
 from assay.compiler.assembly.compilers import Compilers
+from assay.compiler.autograd.whole.pieces import Piece, divided
 from assay.compiler.autograd.whole.traced import Traced, run_steps, trace_stretch
 from assay.compiler.errors import Unsupported
 from assay.compiler.ir.graph.backward.engine_steps import Backward, Stretch, Value
-from assay.compiler.ir.graph.roles import GraphCall
+from assay.compiler.ir.graph.roles import GraphCall, Program
 from assay.compiler.ir.tensors.changing_sizes import Kind, Moving
 from assay.compiler.journal import Journal, count_eager_backward
 from assay.compiler.passes.runner import optimize, written
 
+Groups = tuple[tuple[int, ...], ...]
 MOST_VARIANTS = 8
 """For how many kinds of tensors one stretch is compiled; for others its steps run one by one."""
 
@@ -24,13 +28,15 @@ MOST_VARIANTS = 8
 @dataclass(slots=True)
 class Variant:
     """A stretch, compiled for tensors and numbers of one kind. `run` is None where its steps run one by one; `symbols`
-    are the numbers that it is given; `holds` tells whether it is right for other sizes."""
+    are the numbers that it is given; `holds` tells whether it is right for other sizes. Where leaves have hooks,
+    `pieces` run in its place."""
 
     kind: Kind
     run: GraphCall | None
     places: tuple[int | None, ...] = ()
     symbols: tuple[int, ...] = ()
     holds: Callable[[Sequence[Any], Sequence[float]], bool] | None = None
+    pieces: tuple[tuple[Piece, GraphCall], ...] = ()
 
     def serves(self, kind: Kind, given: Sequence[Any]) -> bool:
         if self.holds is None:
@@ -40,21 +46,19 @@ class Variant:
 
 @dataclass(slots=True)
 class StretchCall:
-    """A stretch as the emitted backward calls it: compiled anew for tensors of another kind."""
+    """A stretch as the emitted backward calls it: compiled anew for tensors of another kind. `groups` are the leaves
+    with hooks right behind it, each by the places of its gradients among what the stretch gives."""
 
     backward: Backward
     stretch: Stretch
     compilers: Compilers
     journal: Journal
+    groups: Groups = ()
     variants: list[Variant] = field(default_factory=list)
 
     def __call__(self, given: list[Any], numbers: tuple[float, ...]) -> Sequence[Any]:
         kind = Kind.of(given, numbers)
-        for variant in self.variants:
-            if variant.serves(kind, given):
-                break
-        else:
-            variant = self._compile(given, kind)
+        variant = self._variant_for(kind, given)
         if variant.run is None:
             return self._run(given, numbers)
         if None in kind.outlines:
@@ -63,16 +67,57 @@ class StretchCall:
         found = variant.run(given)
         return [None if place is None else found[place] for place in variant.places]
 
+    def by_leaves(
+        self, given: list[Any], numbers: tuple[float, ...], leaves: Sequence[torch.Tensor], left: list[Any]
+    ) -> Iterator[tuple[int, list[Any]]]:
+        """The gradients of each group, with its number, as soon as they are there; what no group takes goes to `left`
+        at the end. A group's gradients are held by nobody else."""
+        variant = self._variant_for(Kind.of(given, numbers), given, leaves)
+        taken = {place for group in self.groups for place in group}
+        if not variant.pieces:
+            found = list(self(given, numbers))
+            for number, group in enumerate(self.groups):
+                yield number, [_taken(found, place) for place in group]
+        else:
+            found = [None] * len(variant.places)
+            yield from self._by_pieces(variant, given, found)
+        left += [value for place, value in enumerate(found) if place not in taken]
+
+    def _by_pieces(self, variant: Variant, given: list[Any], found: list[Any]) -> Iterator[tuple[int, list[Any]]]:
+        """Runs the pieces one by one; what no group takes comes into `found`."""
+        names = (f"input_{place}" for place, value in enumerate(given) if value is not None)
+        known = dict(zip(names, (value for value in given if value is not None), strict=True))
+        given.clear()
+        rest = tuple(place for place in range(len(found)) if all(place not in group for group in self.groups))
+        for piece, run in variant.pieces:
+            made = list(run([known.pop(name) if name in piece.last else known[name] for name in piece.takes]))
+            known.update(zip(reversed(piece.keeps), (made.pop() for _ in piece.keeps), strict=True))
+            made.reverse()
+            for number in piece.groups:
+                group = self.groups[number] if number < len(self.groups) else rest
+                values = [None if variant.places[place] is None else made.pop() for place in group]
+                if group is rest:
+                    for place in reversed(rest):
+                        found[place] = values.pop()
+                else:
+                    yield number, values
+
+    def _variant_for(self, kind: Kind, given: list[Any], leaves: Sequence[torch.Tensor] = ()) -> Variant:
+        for variant in self.variants:
+            if variant.serves(kind, given):
+                return variant
+        return self._compile(given, kind, leaves)
+
     def _known(self, numbers: tuple[float, ...]) -> dict[Value, Any]:
         return dict(zip(self.stretch.numbers, numbers, strict=True))
 
-    def _compile(self, given: list[Any], kind: Kind) -> Variant:
+    def _compile(self, given: list[Any], kind: Kind, leaves: Sequence[torch.Tensor]) -> Variant:
         """A variant for these tensors; where others of other sizes came before, for all sizes that have changed."""
         made = Variant(kind, None)
         if len(self.variants) < MOST_VARIANTS:
             try:
                 with collecting_later():
-                    made = self._variant(given, kind)
+                    made = self._variant(given, kind, leaves)
             except Unsupported as reason:
                 count_eager_backward(str(reason))
         else:
@@ -102,12 +147,38 @@ class StretchCall:
         given.clear()
         return run_steps(self.backward, self.stretch, known)
 
-    def _variant(self, given: list[Any], kind: Kind) -> Variant:
+    def _variant(self, given: list[Any], kind: Kind, leaves: Sequence[torch.Tensor]) -> Variant:
         moving = Moving.between(kind, [variant.kind for variant in self.variants])
         with self.journal.stage("record backward"):
             traced = self._traced(given, kind, moving)
         program = optimize(traced.program, self.compilers.passes, self.journal, "backward_stretch")
-        program = written(program, self.compilers.write, self.journal)
-        run = self.compilers.inference(program)
         holds = None if traced.assumed is None else traced.assumed.test()
-        return Variant(kind, run, traced.places, traced.symbols, holds)
+        pieces = self._pieces(program, traced, [set(_showing(leaf, given)) for leaf in leaves])
+        run = pieces[0][1] if pieces else self._built(program)
+        return Variant(kind, run, traced.places, traced.symbols, holds, pieces)
+
+    def _built(self, program: Program) -> GraphCall:
+        return self.compilers.inference(written(program, self.compilers.write, self.journal))
+
+    def _pieces(
+        self, program: Program, traced: Traced, leaves: Sequence[set[str]]
+    ) -> tuple[tuple[Piece, GraphCall], ...]:
+        """The pieces of a stretch with leaves that have hooks; () where it runs as one."""
+        if not leaves or traced.symbols:
+            return ()
+        places = [[traced.places[each] for each in group] for group in self.groups]
+        groups = [tuple(place for place in group if place is not None) for group in places]
+        return tuple((piece, self._built(piece.program)) for piece in divided(program, groups, leaves) or ())
+
+
+def _showing(leaf: torch.Tensor, given: Sequence[Any]) -> Iterator[str]:
+    """The names of the inputs that show a leaf's memory."""
+    for place, value in enumerate(given):
+        if value is not None and value.untyped_storage()._cdata == leaf.untyped_storage()._cdata:
+            yield f"input_{place}"
+
+
+def _taken(found: list[Any], place: int) -> Any:
+    """A value that the list no longer holds."""
+    value, found[place] = found[place], None
+    return value

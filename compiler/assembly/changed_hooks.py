@@ -57,10 +57,18 @@ class Rest:
     parts: Sequence[Part]
     numbers: Numbers
 
-    def __call__(self, first: int, variables: Mapping[str, Any]) -> list[Any]:
-        """Runs the parts from number `first` on, with the variables of the emitted function."""
-        left = [self._steps(part) for part in self.parts[first:]]
-        before = [position for part in self.parts[:first] for position in self._steps(part)]
+    def __call__(
+        self,
+        first: int,
+        variables: Mapping[str, Any],
+        leaves: Sequence[Sequence[int]] = (),
+        done: Sequence[int] = (),
+    ) -> list[Any]:
+        """Runs the parts from number `first` on, with the variables of the emitted function; of the steps of `leaves`
+        those that are `done` have run."""
+        run = [position for leaf in done for position in leaves[leaf]]
+        before = [position for part in self.parts[:first] for position in self._steps(part)] + run
+        left = [set(self._steps(part)) - set(run) for part in self.parts[first:]]
         numbers = self.numbers()
         tensors = dict(_places(numbers))
         nodes = {number: node for node, number in numbers.items()}

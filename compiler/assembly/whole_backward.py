@@ -21,17 +21,17 @@ from torch.autograd import Variable
 from torch.autograd.graph import Node, get_gradient_edge
 from torch.utils.hooks import RemovableHandle
 
-from assay.compiler.assembly.backward_stretches import StretchCall
+from assay.compiler.assembly.backward_stretches import Groups, StretchCall
 from assay.compiler.assembly.changed_hooks import Rest
 from assay.compiler.assembly.collecting_later import collecting_later
 from assay.compiler.assembly.compilers import Compilers
 from assay.compiler.autograd.joint import holders_of_one
 from assay.compiler.autograd.whole.eager_order import Roots
 from assay.compiler.autograd.whole.recorder import Begun, Call, Recorder
-from assay.compiler.autograd.whole.segments import cut
+from assay.compiler.autograd.whole.segments import cut, leaves_behind
 from assay.compiler.codegen.call.gradients.whole_backward import emit_backward
 from assay.compiler.codegen.host import load
-from assay.compiler.ir.graph.backward.engine_steps import Backward
+from assay.compiler.ir.graph.backward.engine_steps import Backward, Stretch
 from assay.compiler.journal import Journal, count_backward, count_eager_backward
 from assay.compiler.options import Options
 from assay.compiler.runtime.call import in_batch
@@ -354,6 +354,17 @@ class BackwardCompiler:
         """The nodes of the backward that runs now, by their numbers in the engine's order."""
         return {} if self.run is None else self.run.numbers()
 
+    @staticmethod
+    def _stretch(
+        backward: Backward,
+        compilers: Compilers,
+        journal: Journal,
+        stretch: Stretch,
+        groups: Groups,
+    ) -> Callable[..., object]:
+        call = StretchCall(backward, stretch, compilers, journal, groups)
+        return call.by_leaves if groups else call
+
     def compile(self, backward: Backward, begun: Begun) -> tuple[Call, Callable[..., object]]:
         journal = Journal.open(self.options)
         compilers = self.make(self.options, journal)
@@ -363,8 +374,9 @@ class BackwardCompiler:
         source = emit_backward(
             backward,
             parts,
+            leaves_behind(backward, parts),
             len(begun.inputs),
-            lambda stretch: StretchCall(backward, stretch, compilers, journal),
+            functools.partial(self._stretch, backward, compilers, journal),
             Rest(backward, parts, self.numbers),
         )
         journal.state("source_backward", lambda: source.text)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import replace
 from typing import cast
 
@@ -16,9 +16,11 @@ from torch import fx
 from torch._subclasses.fake_tensor import (
     DataDependentOutputException,
     DynamicOutputShapeException,
+    FakeTensor,
     UnsupportedOperatorException,
 )
 from torch.autograd.graph import Node
+from torch.fx.experimental.proxy_tensor import maybe_enable_thunkify
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import _disable_current_modes
@@ -58,7 +60,7 @@ def differentiate(captured: Captured) -> Program:
         chains = tuple(rebased(differentiable, captured.leaves))
         as_given = [trace.node_of(tangent) for tangent in tangents]
         last = trace.graph._root.prev
-        with noting_zeros(trace.graph, differentiable), trace.noting_backward():
+        with noting_zeros(trace.graph, differentiable), trace.noting_backward(), _sizes_of_rows(trace, captured):
             gradients = _gradients(trace, values, captured.leaves, tangents, through)
         divide_as_floats(last)
         after = {role: as_node(trace, value) for role, value in captured.returned.items()}
@@ -74,6 +76,14 @@ def differentiate(captured: Captured) -> Program:
         effects=(*signature.effects, *frees, *chains),
     )
     return Program(trace.finish([*forward.values(), *gradients.values()]), joint)
+
+
+def _sizes_of_rows(trace: Trace, captured: Captured) -> AbstractContextManager[None]:
+    """What is open while a backward makes jagged tensors: numbers that follow from the size of rows, for which no input
+    stands, are recorded when they are read, and a graph that reads one is refused."""
+    fakes = (trace.fake_of(argument) for argument in captured.arguments if not is_wrapper(argument))
+    is_jagged = any(isinstance(fake, FakeTensor) and fake.nested_int_memo is not None for fake in fakes)
+    return maybe_enable_thunkify() if is_jagged else nullcontext()
 
 
 def _like(value: torch.Tensor) -> torch.Tensor:

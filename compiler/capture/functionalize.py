@@ -82,6 +82,7 @@ LIMITS_OF_RECORDING = {
     "self.shape_env must not be None": "the program makes a jagged tensor where no size is a symbol",
     "Found a custom (non-ATen) operator": "the program calls an operator of its own that returns an alias",
     "mutation on a view chain": "the program writes a view that as_strided made of another view",
+    "tried to directly modify sizes": "the program changes, in place, a shape that has symbols",
     "Current active mode": "the program calls a higher-order operator, whose functions no graph above autograd holds",
 }
 """Limits of torch's recording, by a part of what it raises: neither the program's errors nor ours."""

@@ -50,7 +50,7 @@ from assay.harness.backends.registry import (
     resolve,
     with_own_backward,
 )
-from assay.harness.bench import language, operators
+from assay.harness.bench import compiled_autograd, language, operators
 from assay.harness.bench import models as benching
 from assay.harness.bench.bench_worker import AHEAD, EAGER
 from assay.harness.bench.compile_time import partitioning, scaling, warm
@@ -477,7 +477,7 @@ def bench(chosen: Chosen, timing: Timing, json_path: Path | None) -> None:
 
     SUITE is a suite (default: zoo and overhead), a dotted name, or the path of a
     Python file of cases. `overhead` is also timed as `aot_function`, against torch's
-    own. Six more measure one subject each:
+    own. Seven more measure one subject each:
 
     \b
     scaling          how compile time grows with the number of nodes
@@ -486,6 +486,7 @@ def bench(chosen: Chosen, timing: Timing, json_path: Path | None) -> None:
     partition        our default cut of joint graphs of growing size
     operators        every operator and fused pairs beside eager, on one thread
     language         a changed float, an item, regions, attention, a scan, a subclass
+    compiled_autograd  whole backwards as one program, against those in parts
 
     `operators` passes where nothing takes above 1.2 times eager's time.
     """
@@ -534,6 +535,9 @@ def bench_subject(chosen: Chosen, timing: Timing, rivals: tuple[str, ...], json_
     if names == ("language",):
         parts = language.Plan(timing.backend, rivals[0], text, chosen.device, timing.rounds, timing.timeout_s)
         return bench_language(parts, json_path)
+    if names == ("compiled_autograd",):
+        wanted = compiled_autograd.Plan(rivals, text, chosen.device, timing.rounds, timing.timeout_s)
+        return bench_compiled_autograd(wanted, json_path)
     return None
 
 
@@ -543,6 +547,8 @@ def default_rivals(names: Sequence[str]) -> tuple[str, ...]:
         return ()
     if tuple(names) == ("operators",):
         return (EAGER,)
+    if tuple(names) == ("compiled_autograd",):
+        return ("inductor", EAGER)
     return ("inductor", AHEAD) if tuple(names) == ("overhead",) else ("inductor",)
 
 
@@ -622,6 +628,16 @@ def bench_language(wanted: language.Plan, json_path: Path | None) -> int:
     if json_path is not None:
         report.write_json(json_path, language.document(done, environment(wanted.device)))
     language.show(console, done)
+    return INTERRUPTED if done.interrupted else 0 if done.passes else 1
+
+
+def bench_compiled_autograd(wanted: compiled_autograd.Plan, json_path: Path | None) -> int:
+    """`assay bench compiled_autograd`; its exit code."""
+    console = progress.terminal_beside(json_path)
+    done = compiled_autograd.run_compared(console, wanted)
+    if json_path is not None:
+        report.write_json(json_path, compiled_autograd.document(done, environment(wanted.device)))
+    compiled_autograd.show(console, done)
     return INTERRUPTED if done.interrupted else 0 if done.passes else 1
 
 

@@ -44,6 +44,9 @@ ONE_CASE = (
 )  # fmt: skip
 
 
+DEVICE = click.option("--device", type=click.Choice(["cpu", "cuda"]), default="cpu", show_default=True)
+
+
 def of_one_case(function: Callable[..., Any]) -> Callable[..., Any]:
     """The argument and the options of a command about one case."""
     for option in reversed(ONE_CASE):
@@ -63,6 +66,7 @@ class Asked:
     repeats: int
     timeout_s: float
     json_path: Path | None
+    device: str = "cpu"
 
     @staticmethod
     def of(name: str, backend: str, mode: str | None, **rest: Any) -> Asked:
@@ -74,12 +78,12 @@ class Asked:
         return Asked(case, backend, chosen, **rest)
 
     def runner(self) -> Runner:
-        return Runner(self.case, self.size, self.seed, self.timeout_s)
+        return Runner(self.case, self.size, self.seed, self.timeout_s, device=self.device)
 
     def climbed(self, runner: Runner, console: Console, runs_all: bool = False) -> Found:
         """Raises: click.UsageError for a backend that does not exist; NothingFails."""
         try:
-            rungs = ladder_of(self.backend)
+            rungs = ladder_of(self.backend, self.device)
         except BackendError as error:
             raise click.UsageError(str(error)) from error
         climb = Climb(runner, self.mode, rungs, self.repeats, lambda step: console.print(step_line(step)))
@@ -151,6 +155,7 @@ def nothing(console: Console, error: NothingFails) -> NoReturn:
 
 @click.command()
 @of_one_case
+@DEVICE
 @click.option("--all", "runs_all", is_flag=True, help="Run every rung, and not only those that halving needs.")
 def ladder(name: str, backend: str, mode: str | None, runs_all: bool, **rest: Any) -> None:
     """Find the first rung on which CASE differs from eager: eager, Dynamo, each state of the compiler, the whole.
@@ -172,6 +177,7 @@ def ladder(name: str, backend: str, mode: str | None, runs_all: bool, **rest: An
 
 @click.command()
 @of_one_case
+@DEVICE
 @click.option("--commits", "commit_range", metavar="GOOD..BAD", help="Instead, find the commit at which it began.")
 @click.option("--slower", type=click.Choice(["call", "compile"]), help="--commits: what got slower, not what differs.")
 @click.option("--repository", type=click.Path(exists=True, file_okay=False, path_type=Path), default=ROOT,

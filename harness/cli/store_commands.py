@@ -71,7 +71,7 @@ FILES = group(
 @click.option("--base", metavar="RUN", help="The run to hold it against; default: the last one before it.")
 @click.option("--locate", "locate_s", type=click.FloatRange(min=0), default=0.0, metavar="S",
               help="Seconds to spend on locating and shrinking failures.")  # fmt: skip
-@click.option("--replay", is_flag=True, help="Run the stored repro of each cause again.")
+@click.option("--replay", is_flag=True, help="Run the repros of causes and of excuses again.")
 @FILES
 def triage(name: str, url: str | None, base: str | None, locate_s: float, replay: bool, files: Files) -> None:
     """Say what a run found: its causes, which of them are new, known or fixed, and what is flaky.
@@ -86,10 +86,11 @@ def triage(name: str, url: str | None, base: str | None, locate_s: float, replay
         locate = needed("assay.harness.remember.causes").locate_within
         locate(store, run, locate_s, lambda text: console.print(Text(text), soft_wrap=True))
     verdict = module.judge_run(store, run, before, ledger.read())
+    if replay:
+        again = needed("assay.harness.remember.replays").replayed
+        verdict = again(verdict, ledger.read(), lambda text: console.print(Text(text), soft_wrap=True))
     for line in lines_of(verdict):
         console.print(line, soft_wrap=True)
-    if replay:
-        replay_all(console, verdict)
     write(verdict, files)
     sys.exit(0 if verdict.passes else 1)
 
@@ -130,15 +131,6 @@ def lines_of(verdict: Any) -> list[Text]:
     lines += [Text(f"flaky    {' '.join(key)}", style="yellow") for key in verdict.flaky]
     lines += [Text(f"stale    the ledger excuses {each.case} {each.field}", style="bold red") for each in verdict.stale]
     return [*lines, Text(verdict.sentence(), style="bold")]
-
-
-def replay_all(console: Any, verdict: Any) -> None:
-    """Says of each cause that has a repro whether it still fails."""
-    verified = importlib.import_module("assay.harness.locate.repro").verified
-    for cause in verdict.causes:
-        if source := cause.cluster.body.get("repro"):
-            word = "still fails" if verified(source, 1) else "fails no more"
-            console.print(Text(f"repro of {cause.cluster.signature[:8]} {word}"))
 
 
 def write(verdict: Any, files: Files) -> None:

@@ -3,6 +3,7 @@
 Eager computes pointwise operators by full vectors. The elements behind the last full one are computed one by one, and
 so are all of an operand that is not contiguous. Some operators give something else there: `gelu(inf)` is NaN in a
 vector and infinity alone, the larger of -0.0 and 0.0 has either sign, and an exponential may end in another last bit.
+So may the bits of a NaN.
 Which of them an element meets depends on how many there are before it, so that eager has two answers and prefers
 neither.
 
@@ -40,6 +41,10 @@ def in_vectors(value: Tensor) -> Tensor:
 
 
 PLACES: dict[str, Place] = {"one by one": alone, "in full vectors": in_vectors}
+
+CONVERSIONS = (torch.ops.aten._to_copy.default,)
+"""Operators that compute element by element, which torch does not call pointwise. To bfloat16, a vector's NaN has all
+bits set and one alone has not."""
 
 
 class Placed(TorchDispatchMode):
@@ -83,7 +88,7 @@ def _tensors(tree: Any) -> list[Tensor]:
 
 def _is_placeable(func: Any) -> bool:
     return (
-        torch.Tag.pointwise in func.tags
+        (torch.Tag.pointwise in func.tags or func in CONVERSIONS)
         and torch.Tag.nondeterministic_seeded not in func.tags
         and all(str(returned.type) == "Tensor" for returned in func._schema.returns)
     )

@@ -18,7 +18,7 @@ from assay.harness.backends.halves import HALVES
 from assay.harness.locate.ladder import Found
 from assay.harness.locate.runner import Runner
 
-GENERATED = ("generated", "warm")
+GENERATED = ("generated", "recorded", "warm")
 MOST_FUSIONS = 1 << 13
 SHOWN_LINES = 60
 
@@ -60,7 +60,8 @@ def command(found: Found, origin: str, backend: str, mode: str = "") -> str:
     """How a user runs the case on a backend; in another mode than it was found in, where one is given. A case of a file
     is named after it."""
     named = f"{origin}::{found.case.rpartition('.')[2]}" if origin.endswith(".py") else found.case
-    return f"assay run {shlex.quote(named)} --mode {mode or found.mode} --backend {shlex.quote(backend)}"
+    where = "" if found.device == "cpu" else f" --device {found.device}"
+    return f"assay run {shlex.quote(named)} --mode {mode or found.mode} --backend {shlex.quote(backend)}{where}"
 
 
 @dataclass(slots=True)

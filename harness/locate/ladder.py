@@ -53,6 +53,7 @@ class Found:
     steps: tuple[Step, ...]
     acts: int | None = None
     """How many acts each run had, if not all of them."""
+    device: str = "cpu"
 
     @property
     def rate(self) -> float:
@@ -88,7 +89,8 @@ class Climb:
         index = self._halved(self.rungs.index(top.rung))
         first, below = self._again(index), self._below(index)
         case, backend, steps = self.runner.case.name, self.rungs[-1].backend, tuple(self.steps.values())
-        return Found(case, self.mode, backend, kind_of(first.row), first, below, steps, self.runner.most_acts)
+        return Found(case, self.mode, backend, kind_of(first.row), first, below, steps, self.runner.most_acts,
+                     self.runner.device)  # fmt: skip
 
     def _below(self, index: int) -> Step | None:
         """The nearest rung under one of which it is known how it fares."""

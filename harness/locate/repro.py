@@ -70,10 +70,10 @@ def verified(source: str, times: int = TIMES, ways: frozenset[str] = frozenset({
     with tempfile.TemporaryDirectory(prefix="assay-repro-") as folder:
         path = Path(folder) / "repro_of_a_difference.py"
         path.write_text(source)
-        return sum(_outcome(path) in ways for _ in range(times))
+        return sum(ended(path) in ways for _ in range(times))
 
 
-def _outcome(path: Path) -> str:
+def ended(path: Path) -> str:
     """How a file ends in a process with empty caches."""
     paths = os.pathsep.join([str(path.parent), *(each or "." for each in sys.path)])
     with cold_environment() as cold:

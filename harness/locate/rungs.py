@@ -3,7 +3,8 @@
     eager dynamo                                              every backend
     captured decomposed partitioned PASS ... written          ours: `stop_after`, operator by operator
     lowered fused                                             ours: loops run by the reference, apart and as fused
-    generated warm                                            ours: C++, then a fresh process whose caches are filled
+    generated recorded warm                                   ours: C++ or Triton, then CUDA graphs where these are
+                                                              recorded, then a fresh process whose caches are filled
     aot_eager aot_eager_decomp_partition inductor             Inductor
 
 A backend of somebody else's has a ladder by one call, in the module that defines it:
@@ -23,6 +24,7 @@ from assay.compiler.entry.stop import CAPTURED, states
 from assay.compiler.passes import CHOICES, PASSES
 from assay.harness.backends.registry import WITHOUT_DYNAMO, resolve
 
+RECORDING = "cudagraphs="
 LOOPS_S = 15.0
 """How long the reference may take to run loops, element by element."""
 
@@ -57,8 +59,9 @@ def register_ladder(backend: str, rungs: tuple[Rung, ...]) -> None:
     _LADDERS[backend] = rungs
 
 
-def ladder_of(backend: str) -> tuple[Rung, ...]:
-    """The rungs of a backend, the backend itself last. Settings that torch.compile takes hold on every rung.
+def ladder_of(backend: str, device: str = "cpu") -> tuple[Rung, ...]:
+    """The rungs of a backend, the backend itself last. Settings that torch.compile takes hold on every rung. On a GPU
+    our compiler records CUDA graphs if it is not told not to.
 
     Raises: BackendError if there is no such backend.
     """
@@ -69,7 +72,7 @@ def ladder_of(backend: str) -> tuple[Rung, ...]:
     if bare == WITHOUT_DYNAMO:
         return (first[0], Rung("joint", backend))
     if bare in ("assay", "assay-triton"):
-        return (*first, *_of_assay(bare, settings))
+        return (*first, *_of_assay(bare, settings, device))
     middle = tuple(_with(rung, flags) for rung in _LADDERS.get(bare, _usual(bare)))
     return (*first, *middle, Rung(bare, backend))
 
@@ -84,8 +87,9 @@ def _usual(backend: str) -> tuple[Rung, ...]:
     return _LADDERS["inductor"][:1] if is_behind and backend in torch._dynamo.list_backends(None) else ()
 
 
-def _of_assay(bare: str, settings: list[str]) -> tuple[Rung, ...]:
-    kept = "".join(f",{setting}" for setting in settings if not setting.startswith("warm="))
+def _of_assay(bare: str, settings: list[str], device: str) -> tuple[Rung, ...]:
+    kept = "".join(f",{setting}" for setting in settings if not setting.startswith(("warm=", RECORDING)))
+    recording = "".join(f",{setting}" for setting in settings if setting.startswith(RECORDING))
     stops = [
         Rung(state, f"assay,stop_after={state}{kept}", mode="infer" if state == CAPTURED else "")
         for state in states((*PASSES, *CHOICES))
@@ -98,5 +102,9 @@ def _of_assay(bare: str, settings: list[str]) -> tuple[Rung, ...]:
     if bare == "assay-triton":
         interpreted = Rung("interpreted", f"{bare}{kept}", environment=(("TRITON_INTERPRET", "1"),))
         return (stops[0], joint, *stops[1:], *loops, interpreted)
-    last = (Rung("generated", f"{bare}{kept},warm=False"), Rung("warm", f"{bare}{kept}", is_warm=True))
-    return (stops[0], joint, *stops[1:], *loops, *last)
+    warm = Rung("warm", f"{bare}{kept}{recording}", is_warm=True)
+    if f"{RECORDING}True" in recording or (device != "cpu" and not recording):
+        generated = Rung("generated", f"{bare}{kept},{RECORDING}False,warm=False")
+        recorded = Rung("recorded", f"{bare}{kept}{recording},warm=False")
+        return (stops[0], joint, *stops[1:], *loops, generated, recorded, warm)
+    return (stops[0], joint, *stops[1:], *loops, Rung("generated", f"{bare}{kept}{recording},warm=False"), warm)

@@ -94,6 +94,7 @@ class Runner:
     """Whether it is enough that a backend equals one eager run bit for bit. That is quicker, and sees less."""
     most_acts: int | None = None
     """After how many acts a run ends, where it is known that they are enough for the failure."""
+    device: str = "cpu"
     _children: dict[tuple[tuple[str, str], ...], Child] = field(default_factory=dict)
 
     def __enter__(self) -> Runner:
@@ -124,7 +125,7 @@ class Runner:
 
     def _warm(self, backend: str, mode: str) -> Result:
         """The row of a fresh process with filled caches: the case's other modes have filled them, too."""
-        asked = RunRequest(size=self.size, seed=self.seed, timed=False, most_acts=self.most_acts)
+        asked = RunRequest(self.size, self.seed, self.device, timed=False, most_acts=self.most_acts)
         others = [other for other in self.case.modes if other != mode]
         return run_warm(self.case, mode, backend, asked, self.timeout_s, others)
 
@@ -140,7 +141,8 @@ class Runner:
         return self._children[environment]
 
     def _started(self, environment: Mapping[str, str]) -> Child:
-        request = {"origin": self.case.origin, "case": self.case.name, "size": self.size, "seed": self.seed}
+        request = {"origin": self.case.origin, "case": self.case.name, "size": self.size, "seed": self.seed,
+                   "device": self.device}  # fmt: skip
         variables = {**sharing(), **environment}
         child = Child(__spec__.name, json.dumps(request), environment=variables, speaks=True, listens=True)
         child.line(START_S)  # it says that it is there
@@ -164,7 +166,7 @@ def _answer(case: Case, request: Mapping[str, Any], asked: Mapping[str, Any]) ->
     rows = []
     for _ in range(asked["times"]):
         SEEN.start()
-        wanted = RunRequest(size=request["size"], seed=request["seed"], timed=False, **asked["how"])
+        wanted = RunRequest(request["size"], request["seed"], request["device"], timed=False, **asked["how"])
         result = run_case(case, asked["mode"], asked["backend"], wanted)
         rows.append(finite(dataclasses.asdict(result)))
     return {"rows": rows, "graphs": SEEN.graphs, "kernels": SEEN.kernels}

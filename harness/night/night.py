@@ -26,8 +26,9 @@ from assay.harness.remember.causes import case_of, locate_within
 from assay.harness.remember.reports import keep_programs, reported
 from assay.harness.remember.store import Run, Store
 from assay.harness.remember.verdict_on_run import NEW, Verdict, base_of, judge_run
-from assay.harness.report.environment import environment
+from assay.harness.report.environment import environment, project
 from assay.harness.site.publish import publish
+from assay.harness.track.asv_run import measured_by_asv
 from assay.harness.track.measure import measured
 from assay.harness.track.regressions import Regression, regressions_of
 from assay.harness.track.states import states_of
@@ -35,8 +36,8 @@ from assay.harness.track.states import states_of
 FOR_PARTS, FOR_LOCATING, FOR_MEASURING = 0.7, 0.15, 0.15
 FOR_ERRORS = 0.15
 """Of the time for measuring, for how errors grow."""
-FOR_SAMPLES = 0.7
-"""Of the time for measuring; the rest is for taking steps apart."""
+FOR_SAMPLES, FOR_ASV = 0.6, 0.6
+"""Of the time for measuring, and of what is left then for asv; the rest is for taking steps apart."""
 NAMES = (*(part.name for part in parts((), 0)), "measure")
 """What `only` may name."""
 MOST_LINES = 18
@@ -125,11 +126,12 @@ def _begun(settings: Settings, store: Store) -> tuple[Run, Done]:
 
 
 def _measure(settings: Settings, store: Store, run: Run, end_s: float, say: Callable[[str], None]) -> None:
-    """Keeps each number as it is measured, then takes a few steps apart."""
+    """Keeps each number as it is measured, those of asv too, then takes a few steps apart."""
     if _is_wanted("measure", settings):
         limit_s = (end_s - time.monotonic()) * FOR_SAMPLES
         for sample in measured(settings.backends, limit_s, run.commit or run.started, say=say):
             store.measured(run.id, [sample])
+        store.measured(run.id, measured_by_asv(project(), FOR_ASV * (end_s - time.monotonic()), say))
         keep_profiles(store, run, end_s - time.monotonic(), say=say)
 
 

@@ -49,6 +49,7 @@ class Faults:
     every: int
     text: str
     resumes: bool
+    in_models: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +82,9 @@ FAULTS = group(
     click.option("--filter", "text", default="", metavar="TEXT[,TEXT]", help="Only faults of such a name or kind."),
     click.option(
         "--resume", "resumes", is_flag=True, help="--locate: leave out what the file of --json holds, and add to it."
+    ),
+    click.option(
+        "--models", "in_models", is_flag=True, help="--locate: a bug by a model that shows it, not by what is near."
     ),
 )
 GROUND = group(
@@ -115,7 +119,7 @@ def selftest(faults: Faults, ground: Ground, jobs: int, timeout_s: float, json_p
     console = progress.terminal_beside(json_path)
     if faults.locates:
         wanted_bugs = locate_bank.wanted(faults.text, faults.every)
-        sys.exit(locate(console, wanted_bugs, jobs, json_path, faults.resumes))
+        sys.exit(locate(console, wanted_bugs, faults, jobs, json_path))
     chosen, size, seed = opened(faults.banks), ground.size, ground.seed
     rows = rows_of(console, ground) if any(bank.name == "backends" for bank in chosen) else ()
     asked = Asked(rows, MODES, size, seed, timeout_s, own_mode_only=ground.quick, level=ground.level)
@@ -129,12 +133,12 @@ def selftest(faults: Faults, ground: Ground, jobs: int, timeout_s: float, json_p
     sys.exit(INTERRUPTED if interrupted else 0 if all(each.passes for each in found) else 1)
 
 
-def locate(console: Console, bugs: Sequence[mutants.Mutant], jobs: int, json_path: Path | None, resumes: bool) -> int:
+def locate(console: Console, bugs: Sequence[mutants.Mutant], faults: Faults, jobs: int, json_path: Path | None) -> int:
     """`assay selftest --locate`; its exit status: 0 where every rung that was named is right."""
-    before = read_located(json_path) if resumes and json_path is not None else []
+    before = read_located(json_path) if faults.resumes and json_path is not None else []
     found = [each for each in before if each.is_final]
     done = {each.name for each in found}
-    for each in locate_bank.locate_all([bug for bug in bugs if bug.name not in done], jobs):
+    for each in locate_bank.locate_all([bug for bug in bugs if bug.name not in done], jobs, faults.in_models):
         found.append(each)
         console.print(Text(told_of(each)), soft_wrap=True)
         if json_path is not None and json_path != report.STDOUT:  # should it be interrupted, it holds these

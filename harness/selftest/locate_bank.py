@@ -24,11 +24,11 @@ from typing import Any
 from assay.harness.processes.child import Child
 from assay.harness.selftest.changed_tree import changed_tree, environment_of
 from assay.harness.selftest.compiler_bank import CompilerMutants, can_run
-from assay.harness.selftest.mutant_rows import BATCH, CASE, PROGRAM, Row, near_rows
+from assay.harness.selftest.mutant_rows import BATCH, CASE, PROGRAM, Row, model_rows, near_rows
 from assay.harness.selftest.mutants import Mutant, read
 
 LIMIT_S = 120.0
-PATIENCE = 2.0
+PATIENCE = 5.0
 """How many times the limit is waited for: other work on the machine takes time, too."""
 SHRINK_S = 40.0
 ROWS_S = 300.0
@@ -115,14 +115,14 @@ def wanted(text: str, every: int = 1) -> list[Mutant]:
     return named[::every]
 
 
-def locate_all(mutants: Sequence[Mutant], jobs: int = 1) -> Iterator[Located]:
-    """Locates mutants, so many at a time, as they end.
+def locate_all(mutants: Sequence[Mutant], jobs: int = 1, in_models: bool = False) -> Iterator[Located]:
+    """Locates mutants, so many at a time, as they end: by what is near to them, or by the first model that shows them.
 
     Each is located in a process that locates one at a time: what its children take of the processor is then its own.
     """
     pool = ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn"))
     try:
-        for future in as_completed([pool.submit(_locate, mutant) for mutant in mutants]):
+        for future in as_completed([pool.submit(_locate, mutant, in_models) for mutant in mutants]):
             yield future.result()
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
@@ -132,10 +132,11 @@ class OutOfTime(Exception):
     """Not all rows near to a mutant have run, and none that has shows it."""
 
 
-def _locate(mutant: Mutant) -> Located:
+def _locate(mutant: Mutant, in_models: bool) -> Located:
     start, cpu_before_s, why = time.monotonic(), children_cpu_s(), NOT_SHOWN
     try:
-        if (row := killing_row(mutant)) is not None:
+        rows = (model_rows if in_models else near_rows)(mutant.near, mutant.backend)
+        if (row := killing_row(mutant, rows)) is not None:
             return located(mutant, row)
     except OutOfTime as error:
         why = str(error)
@@ -143,13 +144,13 @@ def _locate(mutant: Mutant) -> Located:
     return Located(mutant.name, mutant.file, "", "", expected_rungs(mutant), *used, why=why)
 
 
-def killing_row(mutant: Mutant, bank: CompilerMutants | None = None) -> Row | None:
-    """The first near case that the mutant fails, and that passes without it; a drawn program or the sample of a batch,
-    where no case does.
+def killing_row(mutant: Mutant, given: Sequence[Row], bank: CompilerMutants | None = None) -> Row | None:
+    """The first of these cases that the mutant fails, and that passes without it; a drawn program or the sample of a
+    batch, where no case does.
 
     Models come last, as they take the most time. Raises: OutOfTime.
     """
-    rows = [row for row in near_rows(mutant.near, mutant.backend) if row.what in ORDER]
+    rows = [row for row in given if row.what in ORDER]
     if not rows:
         return None
     rows.sort(key=lambda row: (row.name.startswith(MODELS), ORDER.index(row.what)))

@@ -23,6 +23,7 @@ from assay.harness.discover import discover
 QUICK, DEFAULT, NIGHTLY = "quick", "default", "nightly"
 CASE, PROGRAM, BATCH, TESTS = "case", "program", "batch", "tests"
 PROGRAMS, OPS = "assay.suites.programs", "assay.suites.ops"
+MODELS = ("zoo.bert", "zoo.resnet", "zoo.vit", "zoo.clip", "zoo.llama", "zoo.convnext")
 NEAR_PROGRAMS = 40
 NEAR_BATCHES = 12
 
@@ -79,6 +80,14 @@ def _near(name: str, backend: str) -> Iterable[Row]:
     if suite == "ops":
         return _batches((unit for unit in units() if f".{text}" in f".{unit.key}"), backend, NEAR_BATCHES)
     return _cases(discover((name,)), backend)
+
+
+def model_rows(near: Sequence[str], backend: str) -> list[Row]:
+    """Models of the zoo in all their modes, with sizes as constants: those that a mutant names, then a few others. None
+    where the zoo cannot be imported."""
+    names = dict.fromkeys((*(name for name in near if name.startswith("zoo.")), *MODELS))
+    rows = _cases(discover(tuple(names)), backend) if has_models() else ()
+    return [row for row in rows if row.backend == backend]
 
 
 def slice_rows(level: str, backend: str) -> list[Row]:

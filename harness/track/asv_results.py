@@ -27,14 +27,15 @@ WORKLOAD, HASH = "fixed_workload", "kernels_hash"
 hash of the kernels that were generated, as a number."""
 
 
-def samples_of(folder: Path) -> list[dict[str, Any]]:
-    """Every number of a folder of asv's results, as the store keeps samples."""
+def samples_of(folder: Path, project: Path | None = None) -> list[dict[str, Any]]:
+    """Every number of a folder of asv's results, as the store keeps samples. Commits are ordered by the history of
+    `project`, or else of the checkout that a run is of."""
     units = _units(folder)
     found: list[dict[str, Any]] = []
     for path in sorted(folder.glob("*/*.json")):
         document = json.loads(path.read_text())
         if "commit_hash" in document:
-            found += _samples(document, units)
+            found += _samples(document, units, project)
     return found
 
 
@@ -44,9 +45,9 @@ def _units(folder: Path) -> dict[str, str]:
     return {name: str(each.get("unit", "")) for name, each in known.items() if isinstance(each, dict)}
 
 
-def _samples(document: Mapping[str, Any], units: Mapping[str, str]) -> Iterator[dict[str, Any]]:
+def _samples(document: Mapping[str, Any], units: Mapping[str, str], project: Path | None) -> Iterator[dict[str, Any]]:
     commit = str(document["commit_hash"])[:10]
-    told = {"commit": commit, "position": position_of(commit) or int(document["date"]),
+    told = {"commit": commit, "position": position_of(commit, project) or int(document["date"]),
             "run": document.get("env_name", "")}  # fmt: skip
     found = {name: dict(_numbers(document, values)) for name, values in document["results"].items()}
     for name, numbers in found.items():

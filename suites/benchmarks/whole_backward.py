@@ -1,26 +1,24 @@
-"""Backwards of whole programs: compiled as a whole, in parts, and not at all.
+"""Backwards of whole programs: `assay bench compiled_autograd`, and how the time of recording grows.
 
-    python -m assay.suites.benchmarks.whole_backward --json results.json
-    python -m assay.suites.benchmarks.whole_backward --program segformer --against assay,inductor+compiled_autograd
     python -m assay.suites.benchmarks.whole_backward --growth --json growth.json
 
-Each program is measured with each backend in a process of its own, since the engine tells one compiler of backwards
-alone what its nodes compute. Ratios are ours over the other's: below 1 is better for ours.
+Each program is measured under each way in a process of its own, since the engine tells one compiler of backwards alone
+what its nodes compute. Times on a CPU are the processor's, which no other process lengthens.
 
-`--growth` measures the first backward of chains of 1,000 to 10,000 nodes, in seconds of the processor, which no other
-process lengthens. `capture_s` is the recording alone: the engine's calls, and their formulas traced to one graph.
-`first_call_s` is all until the gradients are there, but for the C++ compiler, which is a process of its own.
+`--growth` measures the first backward of chains of 1,000 to 10,000 nodes. `capture_s` is the recording alone: the
+engine's calls, and their formulas traced to one graph. `first_call_s` is all until the gradients are there, but for the
+C++ compiler, which is a process of its own.
 """
 
 from __future__ import annotations
 
 import argparse
+import functools
 import json
-import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -28,6 +26,7 @@ from unittest import mock
 import torch
 import torch._dynamo
 from torch import Tensor, nn
+from torch.nn import functional as F
 from torch.utils import _pytree as pytree
 
 import assay
@@ -35,13 +34,21 @@ from assay.compiler.assembly import backward_stretches
 from assay.compiler.passes.runner import optimize
 from assay.harness.backends.registry import resolve
 from assay.harness.bench.compile_time.scaling import exponent_of
+from assay.harness.bench.compiled_autograd import Figure
+from assay.harness.measure import peak_bytes
 from assay.suites.zoo.sight import segformer
 
-OURS = "assay+own_backward"
-RIVALS = ("eager-none", "assay", "inductor", "inductor+compiled_autograd")
-STEPS, WARM_UP = 40, 10
+OURS = "assay,own_backward"
+PARTS = "assay"
+TORCHS = "inductor,compiled_autograd"
+EAGER = "eager-none"
+RECORDED = OURS + ",cudagraphs=True"
+STEPS, WARM_UP = 60, 10
+FAR = 1e-3
+"""By which share of its norm a gradient may be off eager's: more is another gradient."""
 SIZES, WARM_NODES = (1000, 2500, 5000, 10000), 12
 TIMES = ("capture_s", "first_call_s")
+BROKEN = ("segformer", "broken", "narrow")
 
 Program = Callable[[], tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]]
 
@@ -55,9 +62,9 @@ def tiny() -> tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]:
 class Broken(nn.Module):
     """Twelve layers with a graph break behind each second one."""
 
-    def __init__(self) -> None:
+    def __init__(self, width: int = 128) -> None:
         super().__init__()
-        blocks = (nn.Sequential(nn.Linear(128, 128), nn.GELU(), nn.LayerNorm(128)) for _ in range(12))
+        blocks = (nn.Sequential(nn.Linear(width, width), nn.GELU(), nn.LayerNorm(width)) for _ in range(12))
         self.blocks = nn.ModuleList(blocks)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -78,7 +85,68 @@ def of_segformer() -> tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]
     return segformer.make("small")
 
 
-PROGRAMS: dict[str, Program] = {"tiny": tiny, "broken": broken, "segformer": of_segformer}
+class InHooks(nn.Module):
+    """Twelve layers, each parameter with an optimizer's step in its hook: gradients are never all alive."""
+
+    def __init__(self, width: int = 1024) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(width, width) for _ in range(12))
+        for parameter in self.parameters():
+            parameter.register_post_accumulate_grad_hook(_stepped)
+
+    def forward(self, x: Tensor) -> Tensor:
+        for layer in self.layers:
+            x = F.gelu(layer(x))
+        return x
+
+
+@torch.no_grad()
+def _stepped(parameter: Tensor) -> None:
+    assert parameter.grad is not None
+    parameter.sub_(parameter.grad, alpha=1e-3)
+    parameter.grad = None
+
+
+def in_hooks() -> tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]:
+    return InHooks(), (torch.randn(256, 1024),), {}
+
+
+def narrow() -> tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]:
+    """Many small layers with graph breaks: on a GPU the launches take longer than the kernels."""
+    return nn.Sequential(*(Broken(32) for _ in range(4))), (torch.randn(16, 32),), {}
+
+
+PROGRAMS: dict[str, Program] = {
+    "tiny": tiny,
+    "broken": broken,
+    "narrow": narrow,
+    "segformer": of_segformer,
+    "in_hooks": in_hooks,
+}
+
+
+def _figures() -> Iterator[Figure]:
+    """The bars of compiled autograd, with the quantities that they are set on."""
+    yield Figure("tiny above eager (us)", "tiny", "backward_ms", "over", {"cpu": 25.0}, OURS)
+    yield Figure(
+        "tiny above eager, of torch's", "tiny", "backward_ms", "share", {"cpu": 0.6, "cuda": 0.6}, OURS, TORCHS
+    )
+    for program in BROKEN:
+        yield Figure(
+            f"{program} of its parts", program, "backward_ms", "ratio", {"cpu": 0.95, "cuda": 0.85}, OURS, PARTS
+        )
+        yield Figure(f"{program} of torch's", program, "backward_ms", "ratio", {"cpu": 0.8, "cuda": 0.8}, OURS, TORCHS)
+        bars = {"cpu": 0.3, "cuda": 0.3}
+        yield Figure(f"{program} first call of torch's", program, "first_call_s", "ratio", bars, OURS, TORCHS)
+    yield Figure(
+        "optimizer in hooks, peak of eager's", "in_hooks", "peak_bytes", "ratio", {"cpu": 0.9, "cuda": 0.9}, OURS
+    )
+    yield Figure("recorded", "narrow", "backward_ms", "gain", {"cuda": 1.3}, RECORDED, OURS)
+    yield Figure("capture of 5,000 nodes (s)", "chain", "capture_s", "value", {"cpu": 3.0}, OURS)
+    yield Figure("growth of capture (exponent)", "chain", "exponent", "value", {"cpu": 1.1}, OURS)
+
+
+FIGURES = tuple(_figures())
 
 
 def _loss(result: Any) -> Tensor:
@@ -87,44 +155,68 @@ def _loss(result: Any) -> Tensor:
     return torch.stack(parts).sum()
 
 
-def measure(program: str, backend: str) -> dict[str, float]:
-    """The seconds of the first backward, and the milliseconds of the median later one."""
-    torch.manual_seed(0)
-    function, args, kwargs = PROGRAMS[program]()
-    chosen = resolve(backend.replace("+", ","))
-    compiled, taken_s = chosen.wrap(function), []
-    with chosen.ambient():
-        for _ in range(STEPS):
-            loss = _loss(compiled(*args, **kwargs))
-            start = time.perf_counter()
-            loss.backward()
-            taken_s.append(time.perf_counter() - start)
-    return {"first_call_s": taken_s[0], "backward_ms": statistics.median(taken_s[WARM_UP:]) * 1000}
+def measure(program: str, backend: str, device: str = "cpu") -> dict[str, float]:
+    """What a program's process gives: the first backward, the least and the peak of later ones."""
+    if program == "chain":
+        return _of_chains()
+    step = _Step(program, backend, device)
+    with step.chosen.ambient():
+        first, ours = step(), step.gradients(step.compiled)
+    hold_to_eager(ours, step.gradients(step.function))
+    with step.chosen.ambient():
+        if program == "in_hooks":
+            return {"peak_bytes": float(peak_bytes(step, device) or 0)}
+        taken = [step() for _ in range(STEPS)]
+    return {"first_call_s": first, "backward_ms": min(taken[WARM_UP:]) * 1000}
 
 
-def _apart(program: str, backend: str) -> dict[str, float]:
-    """The same in a process of its own."""
-    return _measured("--program", program, "--backend", backend)
+class _Step:
+    """A training step, which gives the seconds that its backward took."""
+
+    def __init__(self, program: str, backend: str, device: str) -> None:
+        torch.manual_seed(0)
+        self.function, self.args, self.kwargs = pytree.tree_map(functools.partial(_moved, device), PROGRAMS[program]())
+        self.chosen, self.device = resolve(backend), device
+        self.compiled = self.chosen.wrap(self.function)
+        self.clock = time.process_time if device == "cpu" else _clock_of_gpu
+
+    def __call__(self) -> float:
+        loss = _loss(self.compiled(*self.args, **self.kwargs))
+        start = self.clock()
+        loss.backward()
+        return self.clock() - start
+
+    def gradients(self, function: Callable[..., Any]) -> list[Tensor]:
+        leaves = [*getattr(self.function, "parameters", tuple)(), *self.args]
+        wanted = [leaf for leaf in leaves if isinstance(leaf, Tensor) and leaf.requires_grad]
+        torch.manual_seed(0)
+        loss = _loss(function(*self.args, **self.kwargs))
+        return [each.double() for each in torch.autograd.grad(loss, wanted, allow_unused=True) if each is not None]
 
 
-def _measured(*options: str) -> dict[str, float]:
-    command = [sys.executable, "-m", __spec__.name, *options]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        return {"error": done.stderr.strip().splitlines()[-1]}  # type: ignore[dict-item]
-    return json.loads(done.stdout.splitlines()[-1])  # type: ignore[no-any-return]
+def hold_to_eager(ours: list[Tensor], theirs: list[Tensor]) -> None:
+    """Raises: AssertionError where a gradient is far from eager's."""
+    for one, other in zip(ours, theirs, strict=True):
+        away = float((one - other).norm() / other.norm().clamp_min(1e-6))
+        assert away <= FAR, f"a gradient is {away:.2g} of its norm from eager's"
 
 
-def compare(program: str, rivals: tuple[str, ...]) -> dict[str, Any]:
-    """Every backend's figures, and ours over each other's."""
-    found = {backend: _apart(program, backend) for backend in (OURS, *rivals)}
-    ours = found[OURS]
-    ratios = {
-        backend: {key: round(ours[key] / other[key], 3) for key in ours}
-        for backend, other in found.items()
-        if backend != OURS and "error" not in other and "error" not in ours
-    }
-    return {"program": program, "measured": found, "ours_over": ratios}
+def _moved(device: str, value: Any) -> Any:
+    """A module, or a leaf, on the device."""
+    if isinstance(value, Tensor):
+        return value.detach().to(device).requires_grad_(value.requires_grad)
+    return value.to(device) if isinstance(value, nn.Module) else value
+
+
+def _clock_of_gpu() -> float:
+    torch.cuda.synchronize()
+    return time.perf_counter()
+
+
+def _of_chains() -> dict[str, float]:
+    found = growth()
+    (row,) = (row for row in found["rows"] if row["nodes"] == 5000)
+    return {"capture_s": row["capture_s"], "exponent": found["exponents"]["capture_s"]}
 
 
 def chain(nodes: int) -> Tensor:
@@ -161,36 +253,25 @@ def growth() -> dict[str, Any]:
     return {"torch": torch.__version__, "rows": rows, "exponents": exponents}
 
 
+def _measured(*options: str) -> dict[str, float]:
+    command = [sys.executable, "-m", __spec__.name, *options]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    return json.loads(done.stdout.splitlines()[-1])  # type: ignore[no-any-return]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--program", choices=PROGRAMS)
-    parser.add_argument("--backend")
-    parser.add_argument("--against", default=",".join(RIVALS))
     parser.add_argument("--json", type=Path)
     parser.add_argument("--growth", action="store_true")
     parser.add_argument("--nodes", type=int)
     given = parser.parse_args()
-    if given.backend:
-        print(json.dumps(measure(given.program, given.backend)))
-    elif given.nodes:
+    if given.nodes:
         print(json.dumps(first_call(given.nodes)))
-    elif given.growth:
-        _told(growth(), given.json)
-    else:
-        _compare_all(given)
-
-
-def _told(found: dict[str, Any], path: Path | None) -> None:
-    text = json.dumps(found, indent=1)
+        return
+    text = json.dumps(growth(), indent=1)
     print(text)
-    if path:
-        path.write_text(text + "\n")
-
-
-def _compare_all(given: argparse.Namespace) -> None:
-    chosen = (given.program,) if given.program else tuple(PROGRAMS)
-    rows = [compare(program, tuple(given.against.split(","))) for program in chosen]
-    _told({"torch": torch.__version__, "rows": rows}, given.json)
+    if given.json:
+        given.json.write_text(text + "\n")
 
 
 if __name__ == "__main__":

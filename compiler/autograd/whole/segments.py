@@ -17,6 +17,7 @@ from assay.compiler.ir.graph.backward.engine_steps import (
     Made,
     Ordered,
     Part,
+    Step,
     Stretch,
     Value,
     is_number,
@@ -41,6 +42,53 @@ def cut(backward: Backward) -> tuple[Part, ...]:
             parts.append(Ordered(group[0]))
         after |= reads
     return tuple(reversed(parts))
+
+
+def leaves_behind(backward: Backward, parts: Sequence[Part]) -> dict[int, list[list[int]]]:
+    """For each stretch, by its number, the leaves of one compiled call right behind it, if they have hooks."""
+    numbers = (number for number, part in enumerate(parts) if isinstance(part, Stretch))
+    found = {number: _leaves_behind(backward, parts, number) for number in numbers}
+    return {number: groups for number, groups in found.items() if groups}
+
+
+def _leaves_behind(backward: Backward, parts: Sequence[Part], number: int) -> list[list[int]]:
+    """The parts right behind a stretch that are of leaves of one compiled call, leaf by leaf; [] without hooks there.
+
+    The engine knows the leaves of such a call in no order but that of its inputs.
+    """
+    stretch = parts[number]
+    own = set(stretch.steps) if isinstance(stretch, Stretch) else set()
+    groups: dict[int, list[int]] = {}
+    calls: set[int] = set()
+    hooks = 0
+    for position in range(number + 1, len(parts)):
+        part = parts[position]
+        step = backward.steps[part.step] if isinstance(part, Ordered) else None
+        if step is None or step.kind not in OF_LEAVES:
+            break
+        if step.node not in groups:
+            call = _call_behind(backward, own, step)
+            if call is None or not calls <= {call}:
+                break
+            calls.add(call)
+        hooks += step.kind != "accumulate"
+        groups.setdefault(step.node, []).append(position)
+    return list(groups.values()) if hooks and len(groups) > 1 else []
+
+
+OF_LEAVES = ("tensor_pre_hook", "pre_hook", "accumulate", "post_accumulate_hook", "post_hook")
+
+
+def _call_behind(backward: Backward, stretch: set[int], step: Step) -> int | None:
+    """The node of the compiled call that alone gives a leaf's gradient, in a stretch; None where there is none."""
+    sources = [value for value in values_in(step.gradients) if isinstance(value, Made)]
+    if len(sources) != 1 or sources[0].step not in stretch or step.node not in backward.leaves:
+        return None
+    last = backward.last_read[sources[0]]
+    if last == len(backward.steps) or backward.steps[last].node != step.node:
+        return None
+    node = backward.steps[sources[0].step].node
+    return node if node in backward.calls else None
 
 
 def _live(backward: Backward) -> set[int]:

@@ -12,7 +12,7 @@ An inner tensor that is returned as it is given is the very object, as it is in 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -22,15 +22,18 @@ from torch import fx
 from assay.compiler.codegen.call.source import Source
 from assay.compiler.codegen.host import load
 from assay.compiler.errors import Unsupported
-from assay.compiler.ir.graph.roles import GraphCall, Inner, InputRole, OutputRole, Program, Size
+from assay.compiler.ir.graph.roles import CallInput, GraphCall, Inner, InputRole, OutputRole, Program, Saved, Size
 from assay.compiler.ir.graph.trace import eliminate_dead_nodes, module_of
 from assay.compiler.ir.graph.wrapper_nodes import has_wrappers, inner_nodes, makes_wrapper
+from assay.compiler.ir.tensors.layout.strides import SYMBOLIC
 from assay.compiler.ir.tensors.wrappers import Recipe, inner_tensor, is_ragged, is_wrapper
 from assay.compiler.ir.typed_nodes import node_argument, value_of
 
 Build = Callable[[Program], GraphCall]
 READ_OFF = {torch.ops.aten.sym_size.int: "size", torch.ops.aten.sym_stride.int: "stride"}
 """The calls that read a number off a wrapper, and the methods that do."""
+OF_WRAPPER = "is_given_with_a_wrapper"
+"""Marks sizes and strides of wrappers. A caller's own graph is given them behind the inner tensors, as in torch."""
 
 
 def bordered(build: Build, returns_given: bool = False) -> Build:
@@ -63,12 +66,13 @@ class Border:
     def of(program: Program, returns_given: bool = False) -> Border:
         returned = [one for one in program.returned if isinstance(one, fx.Node)]
         if returns_given:
-            for node in returned:
+            for node in (*returned, *_of_caller(program)):
                 _take_apart(node)
+            read_wrapper_sizes(program)
         outside = frozenset(_outside(program))
-        computed = dict.fromkeys(node for one in returned for node in _computed(one, outside, returns_given))
-        inside, taken = _inside(program, outside, tuple(computed))
-        return Border(program, inside, outside, taken, tuple(computed))
+        made = _made_inside(program, outside, returns_given)
+        inside, taken = _inside(program, outside, made, returns_given)
+        return Border(program, inside, outside, taken, tuple(node for node, _ in made))
 
     def load(self, inside: GraphCall) -> GraphCall:
         """The whole graph, around the inside as it was built."""
@@ -110,6 +114,34 @@ def _last_given(node: fx.Node) -> fx.Node:
     return node if node.target is inner_tensor else node.graph.find_nodes(op="placeholder")[-1]
 
 
+def _made_inside(
+    program: Program, outside: frozenset[fx.Node], returns_given: bool
+) -> list[tuple[fx.Node, OutputRole]]:
+    """What the graph of plain tensors returns, and as what: each tensor once. Numbers come as often as wrappers have
+    them where it `returns_given`, and those that are saved come last."""
+    pairs = list(zip(program.returned, program.signature.outputs, strict=True))
+    whole = {node: role for node, role in pairs if isinstance(node, fx.Node)}
+    parts = {part: role for node, role in whole.items() for part, role in _parts(node, role) if part != node}
+    found: list[tuple[fx.Node, OutputRole]] = []
+    seen: set[fx.Node] = set()
+    for one, outer in ((node, role) for node, role in pairs if isinstance(node, fx.Node)):
+        parts_of_one = _computed(one, outside, returns_given)
+        if returns_given and not isinstance(outer, Saved):
+            parts_of_one = (*parts_of_one, *_numbers_of_given(program, one, outside))
+        for node in parts_of_one:
+            is_number_of_wrapper = returns_given and node is not one and isinstance(value_of(node), SYMBOLIC)
+            if is_number_of_wrapper or node not in seen:
+                role = None if is_number_of_wrapper else whole.get(node) or parts.get(node)
+                found.append((node, role or Size(node.name)))
+            if not is_number_of_wrapper:
+                seen.add(node)
+    return sorted(found, key=_is_saved_size) if returns_given else found
+
+
+def _is_saved_size(pair: tuple[fx.Node, InputRole | OutputRole]) -> bool:
+    return isinstance(pair[1], Saved) and isinstance(value_of(pair[0]), SYMBOLIC)
+
+
 def _computed(node: fx.Node, outside: frozenset[fx.Node], returns_given: bool) -> Iterator[fx.Node]:
     """The plain values that a result is made of; of those outside only such as are returned even if given."""
     if node in outside:
@@ -125,9 +157,12 @@ def _computed(node: fx.Node, outside: frozenset[fx.Node], returns_given: bool) -
 
 
 def _plain_inner(node: fx.Node) -> Iterator[fx.Node]:
-    """The plain tensors of which a given wrapper is made, in the order of its recipe; such a tensor itself."""
+    """The plain tensors of which a given wrapper is made, in the order of its recipe; of such a tensor, and of a number
+    that a caller's own graph is given, itself."""
     value = value_of(node)
-    if not isinstance(value, torch.Tensor) or node.target in READ_OFF:
+    if node.target in READ_OFF or not isinstance(value, torch.Tensor):
+        if OF_WRAPPER in node.meta:
+            yield node
         return
     if not is_wrapper(value):
         yield node
@@ -138,15 +173,65 @@ def _plain_inner(node: fx.Node) -> Iterator[fx.Node]:
             yield from _plain_inner(read[name])
 
 
+def _numbers_of_given(program: Program, node: fx.Node, outside: frozenset[fx.Node]) -> Iterator[fx.Node]:
+    """The symbolic sizes and strides of a wrapper that is returned as it is given: of equal ones the last given."""
+    value = value_of(node)
+    if node not in outside or not isinstance(value, torch.Tensor) or not is_wrapper(value):
+        return
+    taken = [each for each in program.placeholders if isinstance(value_of(each), torch.SymInt)]
+    known = {value_of(each).node.expr: each for each in (*taken, *read_wrapper_sizes(program))}
+    for _, _, number in _symbolic_numbers(value):
+        if number.node.expr in known:
+            yield known[number.node.expr]
+
+
+def _of_caller(program: Program) -> Iterator[fx.Node]:
+    """The wrappers that a graph is given by its caller, and that are not only saved."""
+    for role, node in zip(program.signature.inputs, program.placeholders, strict=True):
+        value = value_of(node)
+        if not isinstance(role, Saved) and isinstance(value, torch.Tensor) and is_wrapper(value):
+            yield node
+
+
+def read_wrapper_sizes(program: Program) -> list[fx.Node]:
+    """The symbolic sizes and strides of the wrappers among the arguments of a call, which the graph reads from now on,
+    in torch's order: of each wrapper the sizes, then the strides."""
+    roles = dict(zip(program.placeholders, program.signature.inputs, strict=True))
+    found: list[fx.Node] = []
+    for node in _of_caller(program):
+        if isinstance(roles[node], CallInput):
+            for target, dim, number in _symbolic_numbers(value_of(node)):
+                found.append(_read_number(node, target, dim, number, found[-1] if found else _last_given(node)))
+    return found
+
+
+def _symbolic_numbers(wrapper: torch.Tensor) -> Iterator[tuple[Any, int, torch.SymInt]]:
+    for target, numbers in zip(READ_OFF, (wrapper.shape, wrapper.stride()), strict=True):
+        for dim, number in enumerate(numbers):
+            if isinstance(number, torch.SymInt) and not is_ragged(number):
+                yield target, dim, number
+
+
+def _read_number(wrapper: fx.Node, target: Any, dim: int, number: torch.SymInt, last: fx.Node) -> fx.Node:
+    """A size or stride of a wrapper as a node; a new one stands behind `last`."""
+    for user in wrapper.users:
+        if OF_WRAPPER in user.meta and user.target is target and user.args[1] == dim:
+            return user
+    with wrapper.graph.inserting_after(last):
+        made = wrapper.graph.call_function(target, (wrapper, dim))
+    made.meta.update({"val": number, OF_WRAPPER: True})
+    return made
+
+
 def _inside(
-    program: Program, outside: frozenset[fx.Node], computed: tuple[fx.Node, ...]
+    program: Program,
+    outside: frozenset[fx.Node],
+    made: Sequence[tuple[fx.Node, OutputRole]],
+    returns_given: bool,
 ) -> tuple[Program, tuple[fx.Node, ...]]:
     """The graph of plain tensors, and what it is given: of each input, what is read, in the place of the input."""
     graph, copies = fx.Graph(), dict[fx.Node, fx.Node]()
-    roles = dict(zip(program.placeholders, program.signature.inputs, strict=True))
-    places: dict[InputRole | OutputRole, int] = {role: place for place, role in enumerate(program.signature.inputs)}
-    given = list(dict.fromkeys([*_read(program, outside), *(node for node in computed if node in outside)]))
-    given.sort(key=lambda node: places[_outermost(_role_of(node, roles))])
+    given = _given(program, outside, [node for node, _ in made], returns_given)
     for node in given:
         copies[node] = graph.placeholder(node.name)
         if is_ragged(value_of(node)):
@@ -155,14 +240,29 @@ def _inside(
     for node in program.module.graph.nodes:
         if node not in copies and node not in outside and node.op != "output" and not makes_wrapper(node):
             copies[node] = graph.node_copy(node, copies.__getitem__)
-    graph.output([copies[node] for node in computed])
+    graph.output([copies[node] for node, _ in made])
     eliminate_dead_nodes(graph)
-    returned = dict(zip(program.returned, program.signature.outputs, strict=True))
-    parts = {part: role for node, role in returned.items() for part, role in _parts(node, role) if part != node}
-    outputs = tuple(returned.get(node) or parts.get(node) or Size(node.name) for node in computed)
-    inputs = tuple(_role_of(node, roles) for node in given)
-    signature = replace(program.signature, inputs=inputs, outputs=outputs, results=())
+    outputs = tuple(role for _, role in made)
+    signature = replace(program.signature, inputs=tuple(given.values()), outputs=outputs, results=())
     return Program(module_of(program.module, graph), signature), tuple(given)
+
+
+def _given(
+    program: Program, outside: frozenset[fx.Node], returned: Sequence[fx.Node], returns_given: bool
+) -> dict[fx.Node, InputRole]:
+    """What the graph of plain tensors is given, and as what. A caller's own graph is given all that a wrapper is made
+    of, and sizes that are saved first."""
+    roles = dict(zip(program.placeholders, program.signature.inputs, strict=True))
+    places: dict[InputRole | OutputRole, int] = {role: place for place, role in enumerate(program.signature.inputs)}
+    whole: list[fx.Node] = []
+    if returns_given:
+        numbers = read_wrapper_sizes(program)
+        for node in _of_caller(program):
+            whole += [*_plain_inner(node), *(each for each in numbers if each.args[0] is node)]
+    found = dict.fromkeys([*whole, *_read(program, outside), *(node for node in returned if node in outside)])
+    given = [(node, _role_of(node, roles)) for node in found]
+    given.sort(key=lambda pair: (returns_given and not _is_saved_size(pair), places[_outermost(pair[1])]))
+    return dict(given)
 
 
 def _read(program: Program, outside: frozenset[fx.Node]) -> Iterator[fx.Node]:
@@ -180,7 +280,8 @@ def _outermost(role: InputRole) -> InputRole | OutputRole:
 def _role_of(node: fx.Node, roles: Mapping[fx.Node, InputRole]) -> InputRole:
     path: list[str] = []
     while node not in roles:
-        path.insert(0, str(node.args[1]))
+        method = READ_OFF.get(node.target)  # type: ignore[arg-type]
+        path.insert(0, f"{method}({node.args[1]})" if method else str(node.args[1]))
         node = node_argument(node, 0)
     return Inner(roles[node], tuple(path)) if path else roles[node]
 

@@ -23,6 +23,7 @@ from assay.compiler.ir.graph.roles import (
     CallInput,
     Gradient,
     GraphCall,
+    Inner,
     InputRole,
     Mutation,
     OutputRole,
@@ -78,7 +79,7 @@ class Form:
 class CallingForm:
     """The forms of one compile's graphs. What forwards take is noted, as backwards have a place for each of it."""
 
-    primals: list[tuple[InputRole, ...]] = field(default_factory=list)
+    primals: list[tuple[InputRole | OutputRole, ...]] = field(default_factory=list)
 
     def of(self, program: Program) -> Form:
         """A copy of a program in torch's form; its outputs as they are where they are no results of the call's."""
@@ -87,6 +88,9 @@ class CallingForm:
         if signature.outputs and all(isinstance(role, Gradient) for role in signature.outputs):
             return self._backward(copied)
         if not signature.results:
+            if program.is_backward:
+                return self._backward_of_wrappers(copied)
+            self.primals.append(tuple(dict.fromkeys(map(outermost, signature.inputs))))
             return _as_they_are(copied)
         self.primals.append(signature.inputs)
         left_out = dict(_left_out(copied))
@@ -111,6 +115,31 @@ class CallingForm:
         ordered = Program(program.module, replace(program.signature, inputs=inputs))
         roles = tuple(Gradient(role) if role in found else None for role in primals)  # type: ignore[arg-type]
         return Form(ordered, tuple(primals.index(role) for role in found), roles, taken=taken)
+
+    def _backward_of_wrappers(self, program: Program) -> Form:
+        """With one None in the place of each primal that gets no gradient, and no inner tensors of it."""
+        groups: dict[InputRole | OutputRole, list[int]] = {}
+        of: InputRole | OutputRole | None = None
+        for place, role in enumerate(program.signature.outputs):
+            outer = outermost(role)
+            of = outer.of if isinstance(outer, Gradient) else of  # the sizes of a gradient stand behind it
+            if of is not None:
+                groups.setdefault(of, []).append(place)
+        known = (primals for primals in reversed(self.primals) if groups.keys() <= {*primals})
+        primals = next(known, None)
+        if primals is None or sum(map(len, groups.values())) < len(program.returned):
+            return _as_they_are(program)
+        order = [place for role in primals for place in groups.get(role, (None,))]  # type: ignore[arg-type]
+        values, outputs = program.returned, program.signature.outputs
+        set_returned(program.module, [None if place is None else values[place] for place in order])
+        places = {place: index for index, place in enumerate(order)}
+        roles = tuple(None if place is None else outputs[place] for place in order)
+        return Form(program, tuple(places[place] for place in range(len(values))), roles)
+
+
+def outermost(role: InputRole | OutputRole) -> InputRole | OutputRole:
+    """The wrapper that an inner tensor is of; any other role itself."""
+    return role.of if isinstance(role, Inner) else role
 
 
 def _gradients(program: Program) -> Iterator[tuple[CallInput | Shared, fx.Node | int | None]]:

@@ -72,7 +72,6 @@ class _Compile:
             form = self.form.of(program)
             given = with_tokens(form.program, self.names.tokens)
             if half == "inference":
-                take_given_sizes(given)
                 name_placeholders(given, [f"arg{index}_1" for index, _ in enumerate(given.placeholders)])
             else:
                 given = self.names.numbered(given)
@@ -85,4 +84,11 @@ class _Compile:
             boxed = built if getattr(built, "_boxed_call", False) else make_boxed_func(built)
             return form.called(hiding_tokens(given, boxed))
 
-        return bordered(build_graph, returns_given=True)
+        build_plain = bordered(build_graph, returns_given=True)
+
+        def build(program: Program) -> GraphCall:
+            if half == "inference":
+                take_given_sizes(program)
+            return build_plain(program)
+
+        return build

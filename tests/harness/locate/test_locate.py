@@ -13,7 +13,7 @@ import torch
 
 from assay.harness.case import Case
 from assay.harness.discover import discover
-from assay.harness.locate.bisect import Bisection, state_difference
+from assay.harness.locate.bisect import Bisection, command, state_difference
 from assay.harness.locate.forms_worker import ASSERTS, RAISES, outcome_of
 from assay.harness.locate.ladder import Climb, Found, NothingFails
 from assay.harness.locate.profile_worker import bars, first_that_leaves
@@ -71,6 +71,7 @@ class Played:
     def __init__(self, verdicts: dict[str, str]) -> None:
         self.case, self.is_quick, self.verdicts, self.asked = case_of("right"), True, verdicts, Counter[str]()
         self.most_acts: int | None = None
+        self.device = "cpu"
         self.step, self.needs, self.errors = "", 0, dict[str, str]()
         self.calls: list[tuple[str, int | None]] = []
 
@@ -145,6 +146,25 @@ def test_ladder_of_assay_goes_through_every_state() -> None:
     assert names[:3] == ["eager", "dynamo", "captured"] and names[-4:] == ["lowered", "fused", "generated", "warm"]
     assert all("dynamic" in rung.backend for rung in ladder_of("assay,dynamic")[1:])
     assert [rung.name for rung in ladder_of("inductor")][-2:] == ["aot_eager_decomp_partition", "inductor"]
+
+
+@pytest.mark.parametrize(
+    ("backend", "device", "recorded"),
+    [("assay", "cpu", ""), ("assay,cudagraphs=True", "cpu", "assay,cudagraphs=True,warm=False"),
+     ("assay", "cuda", "assay,warm=False"), ("assay,cudagraphs=False", "cuda", "")],
+)  # fmt: skip
+def test_ladder_of_assay_records_last_but_one(backend: str, device: str, recorded: str) -> None:
+    """Where CUDA graphs are recorded; no rung below has any."""
+    rungs = {rung.name: rung.backend for rung in ladder_of(backend, device)}
+    assert rungs.get("recorded", "") == recorded and list(rungs)[-1] == "warm" and rungs["warm"] == backend
+    assert ("cudagraphs=False" in rungs["generated"]) == (bool(recorded) or "False" in backend)
+    assert not any("cudagraphs=True" in name for rung, name in rungs.items() if rung not in ("recorded", "warm"))
+
+
+def test_bisect_names_the_device(found: Found) -> None:
+    on_gpu = dataclasses.replace(found, device="cuda")
+    assert command(on_gpu, str(HERE), "mine").endswith("--backend mine --device cuda")
+    assert "--device" not in command(found, str(HERE), "mine")
 
 
 def test_ladder_refuses_two_rungs_of_one_name() -> None:

@@ -112,7 +112,8 @@ def kept_without_mode(gm: fx.GraphModule, example_inputs: Sequence[object]) -> C
     if not kept.exists():
         kept.parent.mkdir(parents=True, exist_ok=True)
         kept.write_text(str(torch.is_grad_enabled()))
-    return gm.forward if kept.read_text() == "True" else lambda *args: tuple(y.detach() for y in gm.forward(*args))
+    records = kept.read_text() == "True"
+    return lambda *args: tuple(y if records else y.detach() for y in gm.forward(*args))
 
 
 def _by_halves(scales_forward: float, scales_backward: float) -> Callable[..., Any]:

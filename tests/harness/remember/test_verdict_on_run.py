@@ -21,6 +21,7 @@ from assay.harness.judge.ledger import Known
 from assay.harness.remember.causes import normal_form
 from assay.harness.remember.duplicates import Seen, duplicates_of
 from assay.harness.remember.formats import junit, sarif
+from assay.harness.remember.replays import replays, with_stale
 from assay.harness.remember.store import Cluster, Run, Store, hashed, now
 from assay.harness.remember.verdict_on_run import Verdict, base_of, document, judge_run
 from assay.harness.report.documents import Row
@@ -235,3 +236,35 @@ def test_nothing_is_a_duplicate_of_a_duplicate() -> None:
     last = cause_of("values", "fused", ["mul", "add"], "a third one", "2026-01-03")
     found = duplicates_of(Seen(each, frozenset({"mine"}), 1) for each in (last, later, VALUES))
     assert list(found) == [later.signature]
+
+
+FAILS, PASSES_NOW = "assert 1 == 2\n", "assert 1 == 1\n"
+SEEN_AGAIN, GONE = "raise SystemExit(0)\n", "raise SystemExit(1)\n"
+
+
+def excuse(case: str, reason: str = "a reason") -> Known:
+    return Known(case, "*", "mine*", "values", reason, "someone", datetime.date(2030, 1, 1))
+
+
+@pytest.mark.parametrize(
+    ("repro", "file", "stale"),
+    [(FAILS, SEEN_AGAIN, []), (PASSES_NOW, SEEN_AGAIN, ["a"]), (FAILS, GONE, ["b"]), ("", GONE, ["b"])],
+    ids=["both fail", "the cause's is gone", "the file's is gone", "a file alone"],
+)
+def test_an_excuse_whose_repro_fails_no_more_is_stale(
+    store: Store, tmp_path: Path, repro: str, file: str, stale: list[str]
+) -> None:
+    run = ran(store, [row("a", "diverged", passes=True), row("b", "diverged", passes=True)])
+    first, second = store.rows(run)
+    body = {"kind": "diverged values", "form": "x", "repro": repro}
+    store.assign([first], Cluster("a" * 64, "mine: values", "fused", "new", "2026-01-01", body))
+    store.assign([second], Cluster("b" * 64, "mine: more", "fused", "new", "2026-01-01", body | {"repro": ""}))
+    (tmp_path / "upstream_bugs").mkdir()
+    (tmp_path / "upstream_bugs" / "of_torch.py").write_text(file)
+    known = [excuse("a"), excuse("b", "a bug (upstream_bugs/of_torch.py) of torch"), excuse("c", "upstream_bugs/x.py")]
+    verdict = judge_run(store, run, None, known)
+    assert verdict.passes and verdict.stale == ()
+    found = list(replays(verdict, known, tmp_path))
+    assert [each.name for each in found] == (["repro of aaaaaaaa"] if repro else []) + ["upstream_bugs/of_torch.py"]
+    again = with_stale(verdict, found)
+    assert [entry.case for entry in again.stale] == stale and again.passes == (not stale)

@@ -26,7 +26,7 @@ from assay.harness.selftest.locate_bank import (
     of_data,
     totals,
 )
-from assay.harness.selftest.mutant_rows import CASE, PROGRAM, Row
+from assay.harness.selftest.mutant_rows import CASE, MODELS, PROGRAM, Row, model_rows, near_rows
 from assay.harness.selftest.mutants import ROOT, Mutant, read
 from assay.harness.selftest.record import Kill
 
@@ -84,7 +84,7 @@ def test_locate_takes_the_first_row_that_fails_by_the_bug_alone(
         return Failed(found[0], Kill(rows[found[0]].name, "infer", "diverged")) if found else None
 
     monkeypatch.setattr(compiler_bank, "first_failed", first_failed)
-    found = killing_row(mutant, CompilerMutants())
+    found = killing_row(mutant, near_rows(mutant.near, mutant.backend), CompilerMutants())
     assert (found and found.name) == row and (row != "8" or (found and found.what == PROGRAM))
 
 
@@ -104,7 +104,7 @@ def test_locate_takes_the_sample_where_no_case_fails(
         return Failed(place, Kill(killed_by, "infer", "diverged")) if is_changed else None
 
     monkeypatch.setattr(compiler_bank, "first_failed", first_failed)
-    found = killing_row(mutant, CompilerMutants())
+    found = killing_row(mutant, near_rows(mutant.near, mutant.backend), CompilerMutants())
     assert (found and found.name) == row
     if found:
         (case,) = discover((found.origin,))
@@ -113,8 +113,9 @@ def test_locate_takes_the_sample_where_no_case_fails(
 
 def test_locate_says_that_not_all_near_rows_ran(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(locate_bank, "ROWS_S", 0.0)
+    mutant = MUTANTS["variance_by_count"]
     with pytest.raises(OutOfTime, match=r"0 of \d+ near rows ran in 0 s"):
-        killing_row(MUTANTS["variance_by_count"], CompilerMutants())
+        killing_row(mutant, near_rows(mutant.near, mutant.backend), CompilerMutants())
     told = Located("y", "compiler/runtime/call.py", "", "", ("captured",), 1.0, 1.0, why="0 of 8 near rows ran")
     assert not told.is_final and dataclasses.replace(told, why=NOT_SHOWN).is_final
 
@@ -131,3 +132,10 @@ def test_locate_counts_the_cpu_time_of_a_child() -> None:
     child = Child("timeit", "-n", "1", "-r", "1", "sum(range(10**7))")
     assert child.wait(60) == 0
     assert 0.01 < children_cpu_s() - before < 60
+
+
+def test_locate_in_models_takes_those_that_a_mutant_names_first() -> None:
+    rows = model_rows(("programs", "zoo.segformer", "semantics.layout"), "assay")
+    names = list(dict.fromkeys(row.name for row in rows))
+    assert names == ["zoo.segformer", *MODELS] and {row.backend for row in rows} == {"assay"}
+    assert {row.mode for row in rows} == {"infer", "train"}

@@ -18,7 +18,7 @@ taken over.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from typing import Any
 
 from assay.compiler.codegen.call.source import LITERALS, Source
@@ -42,6 +42,10 @@ from assay.compiler.ir.graph.backward.engine_steps import (
 )
 from assay.compiler.runtime import engine_calls
 
+Leaves = Mapping[int, Sequence[Sequence[int]]]
+RunRest = Callable[..., list[Any]]
+MakeStretch = Callable[[Stretch, tuple[tuple[int, ...], ...]], Callable[..., Any]]
+"""What runs a stretch, given the leaves that it gives gradients to one by one, by the places of these."""
 CALLS: Mapping[str, Callable[..., Any]] = {
     "tensor_pre_hook": engine_calls.tensor_pre_hook,
     "retain_grad": engine_calls.retain_grad,
@@ -54,29 +58,24 @@ CALLS: Mapping[str, Callable[..., Any]] = {
 
 
 def emit_backward(
-    backward: Backward,
-    parts: Sequence[Part],
-    inputs: int,
-    stretch: Callable[[Stretch], Callable[..., Any]],
-    rest: Callable[[int, Mapping[str, Any]], list[Any]] | None,
+    backward: Backward, parts: Sequence[Part], leaves: Leaves, inputs: int, stretch: MakeStretch, rest: RunRest | None
 ) -> Source:
     """The text of the function, and what it names; `stretch` gives what runs a stretch, `rest` runs what is left where
-    hooks have changed."""
-    return _Emission(backward, parts, stretch, rest).run(inputs)
+    hooks have changed. `leaves` are, for a stretch by its number, the parts behind it, leaf by leaf."""
+    return _Emission(backward, parts, leaves, stretch, rest).run(inputs)
 
 
 class _Emission:
     def __init__(
-        self,
-        backward: Backward,
-        parts: Sequence[Part],
-        stretch: Callable[[Stretch], Callable[..., Any]],
-        rest: Callable[[int, Mapping[str, Any]], list[Any]] | None,
+        self, backward: Backward, parts: Sequence[Part], leaves: Leaves, stretch: MakeStretch, rest: RunRest | None
     ) -> None:
-        self.backward, self.parts, self.stretch, self.rest = backward, parts, stretch, rest
+        self.backward, self.parts, self.leaves = backward, parts, leaves
+        self.stretch, self.rest = stretch, rest
         self.source = Source()
         self.last = self._last_readers()
         self.held = self._held_to_versions()
+        self.depth = 1
+        self.own: set[str] | None = None
 
     def _last_readers(self) -> dict[str, int]:
         """For each variable the number of the part that reads it last."""
@@ -104,7 +103,7 @@ class _Emission:
     def _check_versions(self, number: int) -> None:
         for value in self.held.get(number, ()):
             check, name = self.source.bind("check_version", engine_calls.check_version), self._text(value)
-            self.source.line(1, f"{check}({name}, version_of_{name})")
+            self._line(f"{check}({name}, version_of_{name})")
 
     def _variables(self, part: Part) -> Iterator[str]:
         values: Any = part.takes if isinstance(part, Stretch) else self.backward.steps[part.step].arguments
@@ -130,23 +129,115 @@ class _Emission:
             line(1, "inputs.clear()")
         for name in dict.fromkeys(self._text(value) for values in self.held.values() for value in values):
             line(1, f"version_of_{name} = {name}._version")
+        behind = 0
         for number, part in enumerate(self.parts):
-            if isinstance(part, Stretch):
-                self._stretch(number, part)
-            else:
+            if number < behind:
+                continue
+            if not isinstance(part, Stretch):
                 self._ordered(number, part)
+            elif groups := self.leaves.get(number):
+                self._by_leaves(number, part, groups)
+                behind = groups[-1][-1] + 1
+            else:
+                self._stretch(number, part)
         line(1, f"return [{', '.join(map(self._text, self.backward.outputs))}]")
         return self.source
 
     def _stretch(self, number: int, part: Stretch) -> None:
         line = self.source.line
-        run = self.source.bind(f"stretch_{number}", self.stretch(part))
+        run = self.source.bind(f"stretch_{number}", self.stretch(part, ()))
         self._check_versions(number)
         line(1, f"given = [{', '.join(map(self._text, part.takes))}]")
         self._drop(number, part)
         numbers = self._text(part.numbers)
         made = "".join(f"{self._text(value)}, " for value in part.gives)
         line(1, f"{'(' * bool(made)}{made}{') = ' * bool(made)}{run}(given, {numbers})")
+
+    def _by_leaves(self, number: int, part: Stretch, groups: Sequence[Sequence[int]]) -> None:
+        """A stretch that gives the gradients of leaves one by one, to a function for each leaf with its hooks.
+
+        def leaf_0(made_4_0): ...
+        def leaf_1(made_4_1): ...
+        for leaf, values in stretch_0(given, numbers, (input_1, input_2), left):
+            (leaf_0, leaf_1)[leaf](values)
+        (made_4_2,) = left
+        """
+        places = {value: place for place, value in enumerate(part.gives)}
+        taken = [self._gradient_of(group[0]) for group in groups]
+        for group, value in zip(groups, taken, strict=True):
+            self._leaf(group, value)
+        run = self.source.bind(f"stretch_{number}", self.stretch(part, tuple((places[value],) for value in taken)))
+        self._check_versions(number)
+        self._line(f"given = [{', '.join(map(self._text, part.takes))}]")
+        self._drop(number, part)
+        self._line("left = []")
+        leaves = "".join(f"{self._text(self._leaf_in(group))}, " for group in groups)
+        self._line(f"leaves = {run}(given, {self._text(part.numbers)}, ({leaves}), left)")
+        self._line("done = []")
+        self._line("for leaf, values in leaves:")
+        self._line(f"    ({', '.join(f'leaf_{group[0]}' for group in groups)},)[leaf](values)")
+        self._line("    done.append(leaf)")
+        self._resumed(number, groups, taken, [self._text(value) for value in part.gives if value not in taken])
+        behind = [position for group in groups for position in group]
+        inner = {self._text(value) for value in taken}.union(*map(self.made_by, behind))
+        for position in behind:
+            self._drop(position, self.parts[position], inner)
+
+    def _resumed(
+        self, number: int, groups: Sequence[Sequence[int]], taken: Sequence[Value], left: Sequence[str]
+    ) -> None:
+        """What follows where hooks have changed behind one of the leaves, and what the stretch gives to nobody else."""
+        names = "".join(f"{name}, " for name in left)
+        if self.rest is not None:
+            changes, rest = self.source.bind("changes", engine_calls.changes), self.source.bind("rest", self.rest)
+            values = "".join(f"{self._text(value)!r}, " for value in taken)
+            self._line(f"    if {changes}:")
+            self._line(f"        more = {{({values})[leaf]: values[0] for leaf, values in leaves}}")
+            self._line(f"        more |= zip({tuple(left)!r}, left)")
+            behind = [[self.parts[each].step for each in group] for group in groups]  # type: ignore[union-attr]
+            self._line(f"        return {rest}({number + 1}, locals() | more, {behind!r}, done)")
+        if left:
+            self._line(f"({names}) = left")
+
+    def _leaf(self, group: Sequence[int], gradient: Value) -> None:
+        """The function of a leaf: its hooks and its accumulation."""
+        self._line(f"def leaf_{group[0]}(values):")
+        self.depth, self.own = 2, {self._text(gradient)}
+        self._line(f"{self._text(gradient)} = values.pop()")
+        for position in group:
+            part = self.parts[position]
+            assert isinstance(part, Ordered)
+            self.own |= self.made_by(position)
+            self._ordered(position, part)
+        self.depth, self.own = 1, None
+
+    def made_by(self, number: int) -> set[str]:
+        """The variables that a part makes."""
+        part = self.parts[number]
+        if isinstance(part, Stretch):
+            return set(map(self._text, part.gives))
+        return {f"made_{part.step}_{item}" for item in range(self.backward.steps[part.step].count)}
+
+    def _leaf_in(self, group: Sequence[int]) -> Value:
+        """The leaf that one of these parts accumulates into."""
+        steps = (
+            self.backward.steps[part.step] for part in map(self.parts.__getitem__, group) if isinstance(part, Ordered)
+        )
+        leaf: Value = next(step.arguments[0] for step in steps if step.kind == "accumulate")
+        return leaf
+
+    def _gradient_of(self, number: int) -> Made:
+        """The gradient that comes to a leaf, at the first of its parts."""
+        part = self.parts[number]
+        assert isinstance(part, Ordered)
+        return next(value for value in values_in(self.backward.steps[part.step].gradients) if isinstance(value, Made))
+
+    def _line(self, text: str) -> None:
+        self.source.line(self.depth, text)
+
+    def _is_droppable(self, name: str) -> bool:
+        """Whether a variable may be deleted here: in the function of a leaf, its own alone."""
+        return self.own is None or name in self.own
 
     def _ordered(self, number: int, part: Ordered) -> None:
         step = self.backward.steps[part.step]
@@ -162,15 +253,15 @@ class _Emission:
         is_missing = self._missing(part.step, step)
         if is_missing:
             call = f"{arguments[1] if step.count else None} if {is_missing} else {call}"
-        self.source.line(1, f"{self._taken(part.step, step)}{call}  # {step.label} ({step.node})")
+        self._line(f"{self._taken(part.step, step)}{call}  # {step.label} ({step.node})")
         self._drop(number, part)
         unread = [f"made_{part.step}_{item}" for item in range(step.count)]
         for name in unread:
             if name not in self.last:
-                self.source.line(1, f"del {name}")
-        if self.rest is not None and step.kind != "retain_grad":
+                self._line(f"del {name}")
+        if self.rest is not None and step.kind != "retain_grad" and self.own is None:
             changes, rest = self.source.bind("changes", engine_calls.changes), self.source.bind("rest", self.rest)
-            self.source.line(1, f"if {changes}: return {rest}({number + 1}, locals())")
+            self._line(f"if {changes}: return {rest}({number + 1}, locals())")
 
     def _missing(self, position: int, step: Step) -> str:
         """The test that eager would not come to a hook, as its gradients are missing; "" where eager always does."""
@@ -200,20 +291,22 @@ class _Emission:
 
     def _accumulate(self, number: int, part: Ordered, step: Step) -> None:
         leaf, gradient = step.arguments
-        self.source.line(1, f"box = [{self._text(gradient)}]")
+        self._line(f"box = [{self._text(gradient)}]")
         if gradient in self.backward.behind_ours:
-            self.source.line(1, f"reached_{part.step} = {self._text(gradient)} is not None")
-        if self.last.get(self._text(gradient)) == number:
-            self.source.line(1, f"del {self._text(gradient)}")
+            self._line(f"reached_{part.step} = {self._text(gradient)} is not None")
+        if self.last.get(self._text(gradient)) == number and self._is_droppable(self._text(gradient)):
+            self._line(f"del {self._text(gradient)}")
         run = self.source.bind("accumulate", engine_calls.accumulate)
-        self.source.line(1, f"{run}({self._text(leaf)}, box)  # {step.label} ({step.node})")
-        if self.last.get(self._text(leaf)) == number:
-            self.source.line(1, f"del {self._text(leaf)}")
+        self._line(f"{run}({self._text(leaf)}, box)  # {step.label} ({step.node})")
+        if self.last.get(self._text(leaf)) == number and self._is_droppable(self._text(leaf)):
+            self._line(f"del {self._text(leaf)}")
 
-    def _drop(self, number: int, part: Part) -> None:
-        names = [name for name in dict.fromkeys(self._variables(part)) if self.last[name] == number]
-        if names:
-            self.source.line(1, f"del {', '.join(names)}")
+    def _drop(self, number: int, part: Part, gone: Set[str] = frozenset()) -> None:
+        """Deletes what nobody reads behind a part, but for the variables that are `gone`."""
+        read = (name for name in dict.fromkeys(self._variables(part)) if name not in gone)
+        names = [name for name in read if self.last[name] == number]
+        if names := list(filter(self._is_droppable, names)):
+            self._line(f"del {', '.join(names)}")
 
     def _text(self, value: Any) -> str:
         """A value as an expression."""

@@ -209,6 +209,16 @@ class Backward:
         return frozenset(found)
 
     @functools.cached_property
+    def leaves(self) -> frozenset[int]:
+        """The nodes that accumulate."""
+        return frozenset(step.node for step in self.steps if step.kind == "accumulate")
+
+    @functools.cached_property
+    def calls(self) -> frozenset[int]:
+        """The nodes of compiled calls."""
+        return frozenset(step.node for step in self.steps if step.is_ours)
+
+    @functools.cached_property
     def last_read(self) -> dict[Value, int]:
         """The position of the step that reads a value last; that behind all steps for an output."""
         read = {value: n for n, values in enumerate(self.reads) for value in values}

@@ -194,8 +194,12 @@ class Watching(FunctionalTensorMode):
 
     def refuse_storage(self, value: torch.Tensor) -> None:
         """Raises: Unsupported for the storage of an input, of which a recording does not know the size."""
-        if value.layout is torch.strided and value.untyped_storage()._cdata in self.divisors:
+        if self._is_of_input(value):
             raise Unsupported("the program asks for the storage of an input")
+
+    def _is_of_input(self, value: torch.Tensor) -> bool:
+        with torch._C.DisableTorchFunction():
+            return value.layout is torch.strided and value.untyped_storage()._cdata in self.divisors
 
     def own(self, value: torch.Tensor, owner: object) -> None:
         self._owners[id(value)] = owner
@@ -247,8 +251,7 @@ class Watching(FunctionalTensorMode):
         call = (func, args, kwargs or {})
         if func is torch.ops.aten.set_.source_Tensor and _is_same_memory(*args):
             return args[0]  # `module.to(device)` sets each parameter to itself
-        if "resize_storage" in getattr(func, "__name__", ""):
-            raise Unsupported(f"the program changes the size of a tensor's storage, by {func}")
+        self._refuse_change_of_storage(func, args)
         if not isinstance(func, torch._ops.OpOverload):
             return super().__torch_dispatch__(func, types, args, kwargs)
         if func is torch.ops.aten.as_strided_copy.default:  # what a write makes of an input begins somewhere else
@@ -295,6 +298,13 @@ class Watching(FunctionalTensorMode):
         mark_lazy(*call)
         check_order(*call)  # which may record views of what was written
         return result
+
+    def _refuse_change_of_storage(self, func: Any, args: tuple[Any, ...]) -> None:
+        """Raises: Unsupported for another storage in the place of an input's, and for another size of a storage."""
+        if getattr(func, "overloadpacket", None) is torch.ops.aten.set_ and self._is_of_input(args[0]):
+            raise Unsupported("the program replaces the storage of an input (set_, .data = ...)")
+        if "resize_storage" in getattr(func, "__name__", ""):
+            raise Unsupported(f"the program changes the size of a tensor's storage, by {func}")
 
     def _wrapped(self, value: torch.Tensor) -> torch.Tensor:
         """A functional tensor over a recorded one."""

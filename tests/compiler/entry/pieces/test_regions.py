@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.compiler import nested_compile_region
 
 from assay.compiler import journal
+from assay.compiler.entry.ahead.partition_functions import PARTITIONERS, default_partition
 from assay.compiler.entry.pieces import regions
 
 NestedCompileRegionOptions = getattr(
@@ -173,7 +174,7 @@ def test_a_region_names_its_partitioner(partitioner: str, monkeypatch: pytest.Mo
     x, w = torch.randn(3, 3, requires_grad=True), torch.randn(3, 3, requires_grad=True)
     f = asked(partitioner)
     check_gradients(torch.compile(f, backend="assay")(x, w), f(x, w), [x, w])
-    assert set(used) == {regions.PARTITIONERS[partitioner]}
+    assert set(used) == {PARTITIONERS[partitioner]}
 
 
 @pytest.mark.skipif(NestedCompileRegionOptions is None, reason="this torch has no options of regions")
@@ -182,7 +183,7 @@ def test_a_region_has_a_partitioner_of_its_users() -> None:
 
     def partitioner(joint: torch.fx.GraphModule, inputs: object, *, num_fwd_outputs: int, **more: object) -> Any:
         calls.append(num_fwd_outputs)
-        return regions.default_partition(joint, inputs, num_fwd_outputs=num_fwd_outputs)
+        return default_partition(joint, inputs, num_fwd_outputs=num_fwd_outputs)
 
     x, w = torch.randn(3, 3, requires_grad=True), torch.randn(3, 3, requires_grad=True)
     f = asked(partitioner)
