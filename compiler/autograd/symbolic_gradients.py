@@ -11,9 +11,10 @@ would guard on them; a backward guards on nothing.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -43,7 +44,7 @@ def resized_gradient(
     return grad.new_empty(input_size)
 
 
-IN_PYTHON = {
+IN_PYTHON: dict[tuple[torch._ops.OpOverload, DispatchKey], Callable[..., Any]] = {
     (aten.affine_grid_generator_backward.default, DispatchKey.CompositeImplicitAutograd): affine_grid_gradient,
     (aten._upsample_bicubic2d_aa_backward.default, DispatchKey.Meta): resized_gradient,
 }
