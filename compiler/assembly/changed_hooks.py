@@ -150,7 +150,7 @@ class _Running:
         if step.kind == "post_accumulate_hook" and (step.node, step.kind) in self.called:
             return ()
         if step.kind == "opaque":
-            return step.function(*given)
+            return step.function(*given)  # type: ignore[misc]
         if step.kind in OF_NODES and step.node != self.begun:
             return self._of_node(step, given)
         found = CALLS[step.kind](*given)
