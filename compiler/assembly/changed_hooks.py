@@ -150,7 +150,7 @@ class _Running:
         if step.kind == "post_accumulate_hook" and (step.node, step.kind) in self.called:
             return ()
         if step.kind == "opaque":
-            return step.function(*given)  # type: ignore[misc,no-any-return]
+            return step.function(*given)  # type: ignore[misc]
         if step.kind in OF_NODES and step.node != self.begun:
             return self._of_node(step, given)
         found = CALLS[step.kind](*given)
@@ -162,7 +162,7 @@ class _Running:
             self.called[step.node, step.kind] = True
             for hook in _hooks_of(getattr(self.nodes[step.node], OF_NODES[step.kind])):
                 given = [given[0], CALLS[step.kind](hook, *given[1:]), *given[2:]]
-        return given[1]  # type: ignore[no-any-return]
+        return given[1]
 
     def _accumulate(self, step: Step, leaf: torch.Tensor, gradient: Any) -> None:
         engine_calls.accumulate(leaf, [gradient])

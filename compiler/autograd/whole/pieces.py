@@ -158,9 +158,9 @@ class _Division:
         memories = {_memory(node) for node in later}
         outputs = []
         for place in (each for number in numbers for each in self.groups[number]):
-            node = self.returned[place]
-            assert isinstance(node, fx.Node)
-            outputs.append(_copied(graph, node, copies[node]) if _memory(node) in memories else copies[node])
+            value = self.returned[place]
+            assert isinstance(value, fx.Node)
+            outputs.append(_copied(graph, value, copies[value]) if _memory(value) in memories else copies[value])
         graph.output([*outputs, *(copies[node] for node in keeps)])
         signature = Signature(
             tuple(map(UserInput, range(len(taken)))), tuple(map(UserOutput, range(len(outputs) + len(keeps))))
