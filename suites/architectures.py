@@ -12,6 +12,9 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
+import transformers
+from transformers.models.auto import modeling_auto
+from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
 from assay.harness.case import Case, Made, case
 from assay.suites.zoo.feeds import Feed
@@ -71,10 +74,6 @@ def _pictures(config: Any) -> Feed:
 
 
 def _made(name: str, tasks: str, feed: Callable[[Any], Feed]) -> Made:
-    import transformers
-    from transformers.models.auto import modeling_auto
-    from transformers.models.auto.configuration_auto import CONFIG_MAPPING
-
     configuration = CONFIG_MAPPING[name]
     config = configuration(**_settings(name, configuration))
     config.use_cache = False
