@@ -191,7 +191,8 @@ def test_export_bans_pre_dispatch() -> None:
 
 def test_export_bans_are_each_raised_by_a_case() -> None:
     tables = [{row[2] for row in table.values()} for table in (INFERENCE, JOINT, SIMPLE)]
-    assert set.union(*tables) | {"pre_dispatch"} == set(BANS)
+    elsewhere = {"pre_dispatch", "number"}  # of a number `aot_module` says so, which then runs in eager
+    assert set.union(*tables) | elsewhere == set(BANS)
 
 
 def test_export_lets_disjoint_views_and_equal_inputs_be() -> None:

@@ -94,6 +94,10 @@ def _has_bare_zero(argument: object) -> bool:
     return any(map(_is_bare_zero, argument)) if isinstance(argument, list | tuple) else _is_bare_zero(argument)
 
 
+def _is_of_one_form(value: torch.Tensor, source: object = None, *_: object) -> bool:
+    return isinstance(source, torch.Tensor) and (value.shape, value.stride()) == (source.shape, source.stride())
+
+
 def _is_same_memory(one: torch.Tensor, other: torch.Tensor) -> bool:
     """Whether two tensors are the same elements of one storage, read alike."""
     with torch._C.DisableTorchFunction():
@@ -300,8 +304,10 @@ class Watching(FunctionalTensorMode):
         return result
 
     def _refuse_change_of_storage(self, func: Any, args: tuple[Any, ...]) -> None:
-        """Raises: Unsupported for another storage in the place of an input's, and for another size of a storage."""
-        if getattr(func, "overloadpacket", None) is torch.ops.aten.set_ and self._is_of_input(args[0]):
+        """Raises: Unsupported for a storage in the place of an input's by which it has another form, and for another
+        size of a storage. Where the form stays, whoever records sees the other storage in the end."""
+        is_set = getattr(func, "overloadpacket", None) is torch.ops.aten.set_
+        if is_set and not _is_of_one_form(*args) and self._is_of_input(args[0]):
             raise Unsupported("the program replaces the storage of an input (set_, .data = ...)")
         if "resize_storage" in getattr(func, "__name__", ""):
             raise Unsupported(f"the program changes the size of a tensor's storage, by {func}")
