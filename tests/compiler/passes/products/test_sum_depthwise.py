@@ -59,6 +59,19 @@ def test_sums_are_the_weight_gradient(layer: nn.Conv2d, wanted: list[bool]) -> N
     assert [node.args[-1] for node in left] == [[True, False, False]] * wanted[0]
 
 
+def test_a_nan_of_the_gradient_meets_no_padding() -> None:
+    layer = convolved(3, padding=1)
+    _, x, weight = given(layer)
+    x = x[:, :, :1, :1].contiguous(memory_format=torch.channels_last)  # all but the kernel's middle meet padding
+    inputs = torch.full_like(x, torch.nan), x, weight
+    program = program_of(layer, inputs, [False, True, False])
+    (want,) = program.module(*inputs)
+    assert sum_depthwise(program) == 1
+    program.module.recompile()
+    (got,) = program.module(*inputs)
+    assert want.isnan().sum() == CHANNELS and torch.equal(got.isnan(), want.isnan())
+
+
 @pytest.mark.parametrize(
     ("layer", "memory_format"),
     [(convolved(3), torch.contiguous_format), (convolved(3, multiplier=2), torch.channels_last),
