@@ -1,8 +1,8 @@
 """The gradients of hardtanh (relu6) and hardswish at NaN are two things: one where a vector is full, another elsewhere.
 
 Kind: wrong result.
-Backends: eager. Seen with torch 2.13.0 (CPU with AVX-512, Python 3.11). hardtanh gives 0 and the gradient, hardswish NaN
-and the gradient.
+Backends: eager. Seen with torch 2.13.0 (CPU with AVX-512, Python 3.11). hardtanh gives 0 and the gradient, hardswish
+NaN and the gradient.
 """
 
 import sys
