@@ -79,8 +79,8 @@ def differentiate(captured: Captured) -> Program:
 
 
 def _sizes_of_rows(trace: Trace, captured: Captured) -> AbstractContextManager[None]:
-    """What is open while a backward makes jagged tensors: numbers that follow from the size of rows, for which no input
-    stands, are recorded when they are read, and a graph that reads one is refused."""
+    """What is open while a backward makes jagged tensors. Numbers that follow from the size of rows, for which no input
+    stands, are recorded when they are read. A graph that reads one is refused."""
     fakes = (trace.fake_of(argument) for argument in captured.arguments if not is_wrapper(argument))
     is_jagged = any(isinstance(fake, FakeTensor) and fake.nested_int_memo is not None for fake in fakes)
     return maybe_enable_thunkify() if is_jagged else nullcontext()

@@ -33,8 +33,8 @@ def select_branch(
 ) -> Any:
     """What a branch gives, recorded by computing both; `interpret(graph, *operands)` records one.
 
-    Raises: Unsupported for branches that compute more than elements, whose results are of two kinds, or whose gradient
-    is recorded: where the branch that is not taken has none, a choice would have NaN.
+    Raises: Unsupported for branches that compute more than elements, or whose results are of two kinds. So it is where
+    their gradient is recorded: where the branch that is not taken has none, a choice would have NaN.
     """
     if not isinstance(predicate, torch.Tensor):
         return interpret(first if predicate else second, *operands)

@@ -58,8 +58,8 @@ class Act:
     1 for the latest, 2 for the one before it.
 
     `is_spent`: of a graph that was gone through and freed, so that eager raises, unless nothing was saved in it.
-    `ends` says which results have a tangent: all (or the loss, where there is one), the largest alone, or all, each
-    with one number expanded to its size, as the gradient of a sum is. `retains`: the graph may be gone back through
+    `ends` says which results have a tangent: all (or the loss, where there is one), or the largest alone. Or all have
+    one number expanded to their size, as the gradient of a sum is. `retains`: the graph may be gone back through
     again. `accumulates`: gradients are added to those of the act before.
     `in_other_dtype`: arguments and state are converted first, and converted back before the next act that is not.
     `gives_up`: the caller lets go of the arguments after the act, and other things are written where they lay.

@@ -224,8 +224,8 @@ drawn = Case("drawn", lambda: (program, inputs(), {}), MODES, ("fresh",), ("tiny
 
 
 def totals(tried: Sequence[Located]) -> dict[str, Any]:
-    """Counts: rungs and passes named rightly, programs of few calls, repros that fail each time; the longest times; and
-    how many mutants nothing shows, of which there is nothing to locate."""
+    """Counts: rungs and passes named rightly, programs of few calls, repros that fail each time, the longest times. Of
+    mutants that nothing shows there is nothing to locate: they are counted apart."""
     found = [each for each in tried if each.is_shown]
     passes = [each for each in found if each.file.startswith("compiler/passes/") and "write_in_place" not in each.file]
     return {

@@ -1,5 +1,7 @@
-"""Whole backwards while the program changes what they go through: hooks that come and go, saved tensors that are
-written, threads that share a leaf, and everything that user code gives back and eager refuses."""
+"""Whole backwards while the program changes what they go through.
+
+Hooks come and go, saved tensors are written, threads share a leaf, and user code gives back what eager refuses.
+"""
 
 from __future__ import annotations
 

@@ -199,8 +199,8 @@ def _of_caller(program: Program) -> Iterator[fx.Node]:
 
 
 def read_wrapper_sizes(program: Program) -> list[fx.Node]:
-    """The symbolic sizes and strides of the wrappers among the arguments of a call, which the graph reads from now on,
-    in torch's order: of each wrapper the sizes, then the strides."""
+    """The symbolic sizes and strides of the wrappers among the arguments of a call, which the graph reads from now on.
+    In torch's order: of each wrapper the sizes, then the strides."""
     roles = dict(zip(program.placeholders, program.signature.inputs, strict=True))
     found: list[fx.Node] = []
     for node in _of_caller(program):
