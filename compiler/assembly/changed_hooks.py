@@ -38,14 +38,6 @@ from assay.compiler.runtime import engine_calls
 Place = tuple[int, int]
 """A node by its number in the engine's order, and which of its gradients."""
 Numbers = Callable[[], Mapping[Node, int]]
-CALLS: Mapping[str, Callable[..., Any]] = {
-    "retain_grad": engine_calls.retain_grad,
-    "pre_hook": engine_calls.pre_hook,
-    "post_hook": engine_calls.post_hook,
-    "post_accumulate_hook": engine_calls.post_accumulate_hook,
-    "unpack": engine_calls.unpack,
-    "backward": engine_calls.backward,
-}
 OF_NODES = {"pre_hook": "register_prehook", "post_hook": "register_hook"}
 
 
@@ -153,7 +145,7 @@ class _Running:
             return step.function(*given)  # type: ignore[misc]
         if step.kind in OF_NODES and step.node != self.begun:
             return self._of_node(step, given)
-        found = CALLS[step.kind](*given)
+        found = engine_calls.CALLS[step.kind](*given)
         return [found] if step.kind in ("retain_grad", "unpack") else found or ()
 
     def _of_node(self, step: Step, given: Sequence[Any]) -> Sequence[Any]:
@@ -161,7 +153,7 @@ class _Running:
         if (step.node, step.kind) not in self.called:
             self.called[step.node, step.kind] = True
             for hook in _hooks_of(getattr(self.nodes[step.node], OF_NODES[step.kind])):
-                given = [given[0], CALLS[step.kind](hook, *given[1:]), *given[2:]]
+                given = [given[0], engine_calls.CALLS[step.kind](hook, *given[1:]), *given[2:]]
         return given[1]
 
     def _accumulate(self, step: Step, leaf: torch.Tensor, gradient: Any) -> None:

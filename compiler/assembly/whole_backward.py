@@ -106,9 +106,9 @@ def _adding(register: Callable[..., RemovableHandle]) -> Callable[..., Removable
     def adding(tensor: torch.Tensor, hook: Callable[..., Any]) -> RemovableHandle:
         handle = register(tensor, hook)
         run = eager_engine.offered
-        if run is not None and run.has_begun and run.thread == threading.get_ident() and not is_recorded():
-            if run.meets(tensor):
-                note_added(tensor)
+        is_inside = run is not None and run.has_begun and run.thread == threading.get_ident()
+        if run is not None and is_inside and not is_recorded() and run.meets(tensor):
+            note_added(tensor)
         return handle
 
     return adding

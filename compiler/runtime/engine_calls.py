@@ -8,7 +8,7 @@ from __future__ import annotations
 import gc
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -308,3 +308,15 @@ def _check(found: Any, before: Gradient, hook: Callable[..., Any]) -> None:
 
 def _name(hook: Callable[..., Any]) -> str:
     return getattr(hook, "__name__", "<unknown>")
+
+
+CALLS: Mapping[str, Callable[..., Any]] = {
+    "tensor_pre_hook": tensor_pre_hook,
+    "retain_grad": retain_grad,
+    "pre_hook": pre_hook,
+    "post_hook": post_hook,
+    "post_accumulate_hook": post_accumulate_hook,
+    "unpack": unpack,
+    "backward": backward,
+}
+"""What runs a step, by its kind."""

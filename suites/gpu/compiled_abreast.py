@@ -27,10 +27,9 @@ from typing import IO, Any
 from assay.harness.backends.precision import at_precision
 from assay.harness.case import MODES
 from assay.harness.measure import geometric_mean
-from assay.suites.gpu.zoo import asked, asked_cases, keep, measured
+from assay.suites.gpu.zoo import Pause, asked, asked_cases, keep, measured, timed_calls
 
 READY, GO, ROW = "ready", "go", "row "
-Pause = tuple[float, float]
 
 
 @dataclass(slots=True)
@@ -78,11 +77,6 @@ def _tell(groups: Sequence[int], what: signal.Signals) -> None:
             os.killpg(group, what)
 
 
-def taken_s(began: float, ended: float, pauses: Sequence[Pause]) -> float:
-    """The seconds between two times, without those in which the process was stopped."""
-    return ended - began - sum(max(0.0, min(ended, until) - max(began, since)) for since, until in pauses)
-
-
 def row_of(name: str, mode: str, given: argparse.Namespace, others: Others) -> dict[str, Any]:
     """The row of a model in one mode, out of a process of its own."""
     row: dict[str, Any] = {"model": f"{given.suite}.{name}", "mode": mode}
@@ -101,7 +95,7 @@ def row_of(name: str, mode: str, given: argparse.Namespace, others: Others) -> d
         if found is None:
             said.seek(0)
             return row | {"error": f"not ended within {given.budget} s: {_last(said.read(), f'{given.suite}.{name}')}"}
-    return _without_pauses(found, pauses)
+    return timed_calls(found, pauses)
 
 
 def _timed_alone(process: subprocess.Popen[str], others: Others) -> dict[str, Any] | None:
@@ -124,13 +118,6 @@ def _last(said: str, name: str) -> str:
     lines = [line for line in said.splitlines() if line.strip()]
     steps = [line for line in lines if line.startswith(name)]
     return (steps or lines or ["it said nothing"])[-1][-300:]
-
-
-def _without_pauses(row: dict[str, Any], pauses: Sequence[Pause]) -> dict[str, Any]:
-    for key in [key for key in row if key.startswith("first_call_at_")]:
-        began, ended = row.pop(key)
-        row[key.replace("_at_", "_s_")] = taken_s(began, ended, pauses)
-    return row
 
 
 def work(given: argparse.Namespace, case: Any) -> None:

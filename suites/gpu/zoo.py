@@ -32,6 +32,8 @@ from assay.harness.measure import Step, alternate, geometric_mean, median_ms, pe
 
 SAMPLE_S = 0.05
 WARM_UP = 3
+FIRST_CALL = "first_call_at_"
+Pause = tuple[float, float]
 
 
 def measured(case: Case, given: argparse.Namespace, before_timing: Callable[[], None] = lambda: None) -> dict[str, Any]:
@@ -73,7 +75,7 @@ def _warm(case: Case, given: argparse.Namespace, backend: str, row: dict[str, An
     step()
     torch.cuda.synchronize()
     ended = time.monotonic()
-    row |= {f"first_call_at_{backend}": (began, ended), f"first_call_s_{backend}": ended - began}
+    row[FIRST_CALL + backend] = began, ended
     for _ in range(WARM_UP):
         step()
     row[f"peak_bytes_{backend}"] = (peak_bytes(step, "cuda") or 0) - before
@@ -112,12 +114,25 @@ def keep(rows: list[dict[str, Any]], given: argparse.Namespace) -> None:
         given.json.write_text(json.dumps({"torch": torch.__version__, "settings": str(given), "rows": rows}, indent=1))
 
 
+def timed_calls(row: dict[str, Any], pauses: Sequence[Pause] = ()) -> dict[str, Any]:
+    """The row with the seconds of each first call in the place of its begin and end, less the pauses within it."""
+    for key in [key for key in row if key.startswith(FIRST_CALL)]:
+        began, ended = row.pop(key)
+        row[f"first_call_s_{key.removeprefix(FIRST_CALL)}"] = taken_s(began, ended, pauses)
+    return row
+
+
+def taken_s(began: float, ended: float, pauses: Sequence[Pause]) -> float:
+    """The seconds between two times, without those in which the process was stopped."""
+    return ended - began - sum(max(0.0, min(ended, until) - max(began, since)) for since, until in pauses)
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = asked("python -m assay.suites.gpu.zoo")
     given = parser.parse_args(arguments)
     rows: list[dict[str, Any]] = []
     for case in asked_cases(parser, given).values():
-        rows.append(measured(at_precision(case, given.mode, given.precision), given))
+        rows.append(timed_calls(measured(at_precision(case, given.mode, given.precision), given)))
         keep(rows, given)
     print("geometric mean of the speed ratios:", geometric_mean(row.get("speed_ratio") for row in rows))
 

@@ -166,8 +166,7 @@ class _Division:
             tuple(map(UserInput, range(len(taken)))), tuple(map(UserOutput, range(len(outputs) + len(keeps))))
         )
         last = frozenset(node.name for node in taken if node not in later)
-        names = (tuple(node.name for node in nodes) for nodes in (taken, keeps))
-        takes, kept = names
+        takes, kept = (tuple(node.name for node in nodes) for nodes in (taken, keeps))
         return Piece(Program(module_of(self.program.module, graph), signature), takes, last, tuple(numbers), kept)
 
 

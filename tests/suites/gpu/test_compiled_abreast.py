@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from assay.suites.gpu import compiled_abreast
-from assay.suites.gpu.compiled_abreast import Others, _timed_alone, row_of, taken_s
+from assay.suites.gpu.compiled_abreast import Others, _timed_alone, row_of
+from assay.suites.gpu.zoo import taken_s
 
 COUNTS = """
 import sys, time

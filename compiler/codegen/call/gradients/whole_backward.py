@@ -46,15 +46,6 @@ Leaves = Mapping[int, Sequence[Sequence[int]]]
 RunRest = Callable[..., list[Any]]
 MakeStretch = Callable[[Stretch, tuple[tuple[int, ...], ...]], Callable[..., Any]]
 """What runs a stretch, given the leaves that it gives gradients to one by one, by the places of these."""
-CALLS: Mapping[str, Callable[..., Any]] = {
-    "tensor_pre_hook": engine_calls.tensor_pre_hook,
-    "retain_grad": engine_calls.retain_grad,
-    "pre_hook": engine_calls.pre_hook,
-    "post_hook": engine_calls.post_hook,
-    "post_accumulate_hook": engine_calls.post_accumulate_hook,
-    "unpack": engine_calls.unpack,
-    "backward": engine_calls.backward,
-}
 
 
 def emit_backward(
@@ -248,7 +239,7 @@ class _Emission:
         arguments = list(map(self._text, step.arguments))
         if step.kind == "tensor_pre_hook":
             arguments.pop()
-        function = step.function if step.kind == "opaque" else CALLS[step.kind]
+        function = step.function if step.kind == "opaque" else engine_calls.CALLS[step.kind]
         call = f"{self.source.bind(step.kind, function)}({', '.join(arguments)})"
         is_missing = self._missing(part.step, step)
         if is_missing:
