@@ -615,29 +615,27 @@ def bench_operators(wanted: operators.Plan, json_path: Path | None) -> int:
     """`assay bench operators`; its exit code."""
     console = progress.terminal_beside(json_path)
     done = operators.run_operators(console, wanted, read_ledger("cpu"))
-    if json_path is not None:
-        report.write_json(json_path, operators.document(done, environment("cpu")))
-    operators.show(console, done)
-    return INTERRUPTED if done.interrupted else 0 if done.passes else 1
+    return _told(console, operators, done, "cpu", json_path)
 
 
 def bench_language(wanted: language.Plan, json_path: Path | None) -> int:
     """`assay bench language`; its exit code."""
     console = progress.terminal_beside(json_path)
-    done = language.run_language(console, wanted)
-    if json_path is not None:
-        report.write_json(json_path, language.document(done, environment(wanted.device)))
-    language.show(console, done)
-    return INTERRUPTED if done.interrupted else 0 if done.passes else 1
+    return _told(console, language, language.run_language(console, wanted), wanted.device, json_path)
 
 
 def bench_compiled_autograd(wanted: compiled_autograd.Plan, json_path: Path | None) -> int:
     """`assay bench compiled_autograd`; its exit code."""
     console = progress.terminal_beside(json_path)
     done = compiled_autograd.run_compared(console, wanted)
+    return _told(console, compiled_autograd, done, wanted.device, json_path)
+
+
+def _told(console: Console, bench: Any, done: Any, device: str, json_path: Path | None) -> int:
+    """Writes and shows what a module of `harness/bench` has measured; the command's exit code."""
     if json_path is not None:
-        report.write_json(json_path, compiled_autograd.document(done, environment(wanted.device)))
-    compiled_autograd.show(console, done)
+        report.write_json(json_path, bench.document(done, environment(device)))
+    bench.show(console, done)
     return INTERRUPTED if done.interrupted else 0 if done.passes else 1
 
 
