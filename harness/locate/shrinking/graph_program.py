@@ -302,12 +302,30 @@ class GraphProgram:
 
     # ---- simpler programs
 
+    @property
+    def is_large(self) -> bool:
+        """Whether parts of it are tried first."""
+        return len(self.lines) >= LARGE
+
+    def exposed(self) -> GraphProgram:
+        """With every tensor that it computes as an output, in order: the first that differs says which call is wrong."""
+        values = self.values()
+        names = tuple(line.name for line in self.lines if isinstance(values.get(line.name), Tensor))
+        return replace(self, outputs=names)
+
+    def pieces_before(self, name: str) -> Iterator[GraphProgram]:
+        """One call by itself, then with those that stand before it, with the operands that they have there."""
+        values, place = self.values(), [line.name for line in self.lines].index(name)
+        for size in PIECES:
+            piece = self._piece(self.lines[max(0, place - size + 1) : place + 1], values)
+            yield piece if size == 1 else replace(piece, outputs=(name,)).without_dead()
+
     def pieces(self) -> Iterator[GraphProgram]:
         """Of a large graph, a few calls by themselves with the operands that they have there, each kind of them once.
 
         What one operator does wrong shows in them, and they take much less time than the whole.
         """
-        if len(self.lines) < LARGE:
+        if not self.is_large:
             return
         values, seen = self.values(), set[tuple[str, ...]]()
         for size in PIECES:

@@ -62,12 +62,26 @@ def test_shrink_leaves_out_a_program_that_does_not_end(monkeypatch: pytest.Monke
 def test_shrink_tries_pieces_of_a_large_graph_first_while_there_is_time(
     left_s: float, calls: int, tmp_path: Path
 ) -> None:
+    first = next(searching(tmp_path, "traced", left_s)._programs())
+    assert len(first.program.operators("infer")) == calls
+
+
+def test_shrink_tries_the_first_call_that_differs_in_a_large_graph_before_all_others(tmp_path: Path) -> None:
+    programs = searching(tmp_path, "wrong", left_s=0)._programs()
+    alone, with_others, whole = (next(programs).program for _ in range(3))
+    assert alone.operators("infer") == ("gelu",) and with_others.operators("infer") == ("sin", "add", "gelu")
+    assert len(whole.operators("infer")) == 25
+    assert searching(tmp_path, "wrong", left_s=0).tried, "another process begins with it no more"
+
+
+def searching(folder: Path, backend: str, left_s: float) -> Shrinking:
+    """The search of one process in a large graph."""
     request = {
         "origin": f"{FILE}::many_calls", "case": "wrong_gelu.many_calls", "mode": "infer", "size": "tiny", "seed": 0,
-        "kind": ["diverged", ["values"], ""], "folder": str(tmp_path), "left_s": left_s, "most": None,
+        "kind": ["diverged", ["values"], ""], "folder": str(folder), "left_s": left_s, "most": None, "acts": None,
+        "rung": f"{NAME}:{backend}", "is_warm": False,
     }  # fmt: skip
-    first = next(Shrinking(request, lambda told: None)._programs())
-    assert len(first.program.operators("infer")) == calls
+    return Shrinking(request, lambda told: None)
 
 
 def test_shrink_says_that_its_time_was_up_before_anything_failed(monkeypatch: pytest.MonkeyPatch) -> None:
