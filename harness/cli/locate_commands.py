@@ -110,6 +110,14 @@ def one_case(name: str) -> Case:
     return cases[0]
 
 
+def last_mode(name: str) -> str:
+    """The mode of a case where nobody says which. One that is not there any more is trained."""
+    try:
+        return discover((name,))[0].modes[-1]
+    except DiscoverError:
+        return MODES[-1]
+
+
 def step_line(step: Step) -> Text:
     """`partitioned  3 of 3 differ: values at output[0]`"""
     told = f"  {told_of(step)}" if step.failures else ""
@@ -202,7 +210,7 @@ def bisect(
     whole backend is as eager. Exit 1: a rung or a commit differs.
     """
     if commit_range is not None:
-        what = commits.Asked(name, mode or "train", backend, rest["repeats"])
+        what = commits.Asked(name, mode or last_mode(name), backend, rest["repeats"])
         sys.exit(bisect_commits(what, commit_range, slower, repository or ROOT))
     if unused := [option for option, value in (("--slower", slower), ("--repository", repository)) if value]:
         raise click.UsageError(f"{unused[0]} is for a history: give --commits GOOD..BAD too")
