@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -258,3 +259,26 @@ def check_device(device: str) -> None:
     """Raises: click.UsageError for `cuda` where torch sees no GPU."""
     if device == "cuda" and not torch.cuda.is_available():
         raise click.UsageError("--device cuda: torch sees no CUDA GPU on this machine; use --device cpu")
+
+
+def check_writable(json_path: Path | None, html_directory: Path | None) -> None:
+    """Finds out before the run, not after it, that a report cannot be written. Raises: click.UsageError."""
+    if json_path is not None and json_path != report.STDOUT:
+        _attempt("--json", json_path, lambda: _open(json_path))
+    if html_directory is not None:
+        _attempt("--html", html_directory, lambda: html_directory.mkdir(parents=True, exist_ok=True))
+
+
+def _open(path: Path) -> None:
+    """Opens a file for writing, and leaves none behind where there was none."""
+    is_new = not path.exists()
+    path.open("a").close()
+    if is_new:
+        path.unlink()
+
+
+def _attempt(option: str, path: Path, action: Callable[[], object]) -> None:
+    try:
+        action()
+    except OSError as error:
+        raise click.UsageError(f"{option} {path}: cannot be written ({error.strerror or error})") from error

@@ -81,6 +81,7 @@ from assay.harness.cli.command_options import (
     Timing,
     Variants,
     check_device,
+    check_writable,
 )
 from assay.harness.discover import DiscoverError, discover, discover_batches, discover_generator, suite_names
 from assay.harness.judge import ledger  # fmt: skip
@@ -842,21 +843,6 @@ def check_backends(names: Sequence[str], takes_backwards: bool = False) -> None:
             resolve(name)
         except BackendError as error:
             raise click.UsageError(str(error)) from error
-
-
-def check_writable(json_path: Path | None, html_directory: Path | None) -> None:
-    """Finds out before the run, not after it, that a report cannot be written. Raises: click.UsageError."""
-    if json_path is not None and json_path != report.STDOUT:
-        _attempt("--json", json_path, lambda: json_path.open("a").close())
-    if html_directory is not None:
-        _attempt("--html", html_directory, lambda: html_directory.mkdir(parents=True, exist_ok=True))
-
-
-def _attempt(option: str, path: Path, action: Callable[[], object]) -> None:
-    try:
-        action()
-    except OSError as error:
-        raise click.UsageError(f"{option} {path}: cannot be written ({error.strerror or error})") from error
 
 
 def read_ledger(device: str) -> tuple[ledger.Known, ...]:

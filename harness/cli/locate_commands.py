@@ -14,7 +14,7 @@ from rich.text import Text
 
 from assay.harness.backends.registry import BackendError, resolve
 from assay.harness.case import MODES, SIZES, Case
-from assay.harness.cli.command_options import check_device
+from assay.harness.cli.command_options import check_device, check_writable
 from assay.harness.discover import DiscoverError, discover
 from assay.harness.locate import commits  # fmt: skip
 from assay.harness.locate.bisect import Bisected, Bisection, command
@@ -71,8 +71,9 @@ class Asked:
 
     @staticmethod
     def of(name: str, backend: str, mode: str | None, **rest: Any) -> Asked:
-        """Raises: click.UsageError for a case, backend or device that does not exist, and for a mode that the case
-        lacks."""
+        """Raises: click.UsageError for a case, backend or device that does not exist, for a mode that the case lacks,
+        and for a report that cannot be written."""
+        check_writable(rest["json_path"], None)
         check_device(rest.get("device", "cpu"))
         check_backend(backend)
         case = one_case(name)

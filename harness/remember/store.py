@@ -340,7 +340,8 @@ def _kept(row: Mapping[str, Any]) -> Kept:
 def _is_missing(url: str) -> bool:
     """Whether a store would be a new file. Raises: sqlalchemy.exc.ArgumentError for what is no URL."""
     parsed = make_url(url)
-    return parsed.get_backend_name() == "sqlite" and bool(parsed.database) and not Path(parsed.database).is_file()
+    file = parsed.database if parsed.get_backend_name() == "sqlite" else None
+    return bool(file) and not Path(str(file)).is_file()
 
 
 def _engine(url: str) -> Engine:

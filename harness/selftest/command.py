@@ -119,7 +119,10 @@ def selftest(faults: Faults, ground: Ground, jobs: int, timeout_s: float, json_p
     console = progress.terminal_beside(json_path)
     if faults.locates:
         wanted_bugs = locate_bank.wanted(faults.text, faults.every)
+        if not wanted_bugs:
+            raise click.UsageError(f"--filter {faults.text!r} leaves no fault")
         sys.exit(locate(console, wanted_bugs, faults, jobs, json_path))
+    check_unlocated(faults)
     chosen, size, seed = opened(faults.banks), ground.size, ground.seed
     rows = rows_of(console, ground) if any(bank.name == "backends" for bank in chosen) else ()
     asked = Asked(rows, MODES, size, seed, timeout_s, own_mode_only=ground.quick, level=ground.level)
@@ -131,6 +134,13 @@ def selftest(faults: Faults, ground: Ground, jobs: int, timeout_s: float, json_p
         report.write_json(json_path, document(found, environment("cpu") | {"size": size, "seed": seed}, interrupted))
     show(console, found)
     sys.exit(INTERRUPTED if interrupted else 0 if all(each.passes for each in found) else 1)
+
+
+def check_unlocated(faults: Faults) -> None:
+    """Raises: click.UsageError for options that --locate alone reads."""
+    given = {"--every": faults.every > 1, "--resume": faults.resumes, "--models": faults.in_models}
+    if unread := [option for option, is_given in given.items() if is_given]:
+        raise click.UsageError(f"{unread[0]} is read by --locate alone")
 
 
 def locate(console: Console, bugs: Sequence[mutants.Mutant], faults: Faults, jobs: int, json_path: Path | None) -> int:

@@ -221,3 +221,24 @@ def test_cli_night_in_a_file_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.touch()
     assert "cannot be made" in refused("nightly", "--output", str(path), "--store", f"sqlite:///{tmp_path}/x.sqlite")
+
+
+@pytest.mark.parametrize("arguments", [("--every", "2"), ("--resume",), ("--models",)])
+def test_cli_selftest_that_locates_nothing_takes_none_of_its_options(arguments: tuple[str, ...]) -> None:
+    assert f"{arguments[0]} is read by --locate alone" in refused("selftest", *arguments)
+
+
+def test_cli_selftest_that_is_to_locate_nothing_is_refused() -> None:
+    assert "leaves no fault" in refused("selftest", "--locate", "--filter", "no_such_fault")
+
+
+@pytest.mark.parametrize("command", ["ladder", "bisect", "profile", "shrink", "repro"])
+def test_cli_locating_finds_out_first_that_no_report_can_be_written(command: str, cases: str, tmp_path: Path) -> None:
+    path = str(tmp_path / "missing" / "report.json")
+    assert "cannot be written" in refused(command, f"{cases}::double", "--backend", "eager", "--json", path)
+
+
+def test_cli_locating_leaves_no_report_where_it_is_refused(cases: str, tmp_path: Path) -> None:
+    path = tmp_path / "report.json"
+    refused("ladder", f"{cases}::double", "--backend", "inductr", "--json", str(path))
+    assert not path.exists()
