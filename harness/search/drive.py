@@ -350,11 +350,21 @@ def read_tally(data: dict[str, Any]) -> Tally:
     return Tally(**{**data, **counted})
 
 
+def check_subjects(plans: Sequence[Plan]) -> None:
+    """Raises: click.UsageError for a subject that the machine does not have."""
+    known = [subject.name for subject in importlib.import_module(MACHINE).SUBJECTS]
+    for name in filter(None, (name for plan in plans for name in plan.subjects.split(","))):
+        if name not in known:
+            raise click.UsageError(f"--subjects {name!r} is none of {', '.join(known)}")
+
+
 def run_machine(plans: Sequence[Plan], json_path: Path | None) -> int:
     """Runs each plan, says what it came to, writes the report.
 
-    The exit code is 1 where twins differed, and 130 after an interrupt.
+    The exit code is 1 where twins differed, and 130 after an interrupt. Raises: click.UsageError for a subject that
+    there is not.
     """
+    check_subjects(plans)
     works: list[Drive | Shards] = [Drive(plan) if plan.jobs == 1 else Shards(plan) for plan in plans]
     interrupted = False
 

@@ -242,3 +242,7 @@ def test_cli_locating_leaves_no_report_where_it_is_refused(cases: str, tmp_path:
     path = tmp_path / "report.json"
     refused("ladder", f"{cases}::double", "--backend", "inductr", "--json", str(path))
     assert not path.exists()
+
+
+def test_cli_machine_of_an_unknown_subject_names_the_subjects() -> None:
+    assert "--subjects 'nothing' is none of" in refused("run", "machine", "--backend", "eager", "--subjects", "nothing")
