@@ -81,10 +81,13 @@ def attention_with_a_learned_bias() -> Made:
 
 @program("attention")
 def attention_among_a_part_of_the_rows() -> Made:
-    """With dynamic sizes the number of rows is computed, and could be 0: a kernel of attention is not asked that."""
+    """With dynamic sizes the number of rows is computed, and could be 0: a kernel of attention is not asked that.
+
+    The part begins at an address that eager's kernels for GPUs can read halves from: they fault at others.
+    """
 
     def f(q: Tensor) -> Tensor:
-        part = q[:, :, 3:]
+        part = q[:, :, 2:]
         return F.scaled_dot_product_attention(part, part, part)
 
-    return f, (leaf(2, 2, 8, 4),), {}
+    return f, (leaf(2, 2, 8, 8),), {}
