@@ -138,9 +138,3 @@ def captures_elsewhere() -> int:
     """How many backwards torch's own compiler has recorded since its counters were reset: the engine keeps them beside
     ours."""
     return counters["compiled_autograd"]["captures"]
-
-
-def is_of_elements(func: torch._ops.OpOverload) -> bool:
-    """Whether an operator is pointwise or a reduction. torch tags the latter from 2.12 on."""
-    reduction = getattr(torch.Tag, "reduction", None)
-    return torch.Tag.pointwise in func.tags or reduction in func.tags

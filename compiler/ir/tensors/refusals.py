@@ -33,7 +33,6 @@ from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import _disable_current_modes
 
 from assay.compiler.ir.tensors.layout.strides import hint, is_known
-from assay.compiler.torch_compat import is_of_elements
 
 GPU = "cuda"
 DEVICES = ("cpu", GPU)
@@ -242,7 +241,7 @@ def _may_ask_gpu(func: torch._ops.OpOverload, tensors: Sequence[torch.Tensor]) -
         return True
     dtypes = {tensor.dtype for tensor in tensors}
     is_ordinary = len(dtypes) == 1 and dtypes <= {*ORDINARY} and not any(0 in tensor.shape for tensor in tensors)
-    return is_of_elements(func) and not is_ordinary
+    return not is_ordinary and not {torch.Tag.pointwise, torch.Tag.reduction}.isdisjoint(func.tags)
 
 
 class _Unknown:

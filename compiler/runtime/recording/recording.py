@@ -338,7 +338,6 @@ class Held:
         base: Tensor = self.value._base.data  # type: ignore[union-attr]
         return base.as_strided(self.value.size(), self.value.stride(), self.value.storage_offset())
 
-
     def _is_let_go(self) -> bool:
         """Whether nobody has held its copies for long of late. It is not copied any more then."""
         if self.copy is None or not self.copy.expired():

@@ -85,7 +85,7 @@ def test_operators_once_mended_stay_as_eager(unit: Unit) -> None:
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("number", range(PROGRAMS))
 def test_drawn_programs_are_as_eager(number: int, mode: str) -> None:
-    """Or as with Dynamo alone: what a program makes of literals lies on a CPU, which Dynamo refuses before any write."""
+    """Or as with Dynamo alone: what literals make lies on a CPU, which Dynamo refuses before any write."""
     found = tried(draw(f"gpu:{number}"), mode, "assay", "cuda")
     if not judged(found, KNOWN).passes:
         alone = tried(draw(f"gpu:{number}"), mode, "eager", "cuda")
