@@ -33,11 +33,14 @@ Invoke = Callable[[Call], Any]
 
 
 def held_after(invoke: Invoke, make: Callable[[], Call]) -> tuple[str, ...]:
-    """The paths of the inputs and results whose storage outlives a call that nobody keeps anything of."""
+    """The paths of the inputs and results whose storage outlives a call that nobody keeps anything of. Those that a
+    cycle holds are freed when Python looks for cycles, and are told apart."""
     with _old_objects_set_aside():
         watched = _watched(invoke, make())
+        in_use = [path for path, storage in watched.items() if not storage.expired()]
         gc.collect()
-        return tuple(path for path, storage in watched.items() if not storage.expired())
+        held = tuple(path for path in in_use if not watched[path].expired())
+        return held + tuple(f"{path} (in a cycle)" for path in in_use if path not in held)
 
 
 @contextlib.contextmanager
