@@ -17,6 +17,7 @@ from assay.harness.protocol.acts import FEW, FRESH, NONE, ONE, PLACED, SAME, Act
 from assay.harness.protocol.fresh_numbers import (
     Make,
     blotted,
+    expanded,
     first_rows,
     is_tied,
     moved_state,
@@ -146,6 +147,7 @@ class Scripts:
             made = placed(made) if act.given == PLACED and not made.leaves else made
             made = turned(made) if act.turns else made
             made = relaid(made) if act.relays and not made.leaves else made
+            made = expanded(made) if act.expands and not made.leaves else made
             made = blotted(made) if act.blots and not made.leaves else made
         return Call(first.function, made.args, made.kwargs, first.leaves | made.leaves)
 
@@ -187,7 +189,7 @@ def _count(tensors: Mapping[str, Tensor]) -> int:
     return sum(tensor.numel() for tensor in tensors.values())
 
 
-UNUSUAL = ("within", "freezes", "turns", "relays", "blots")
+UNUSUAL = ("within", "freezes", "turns", "relays", "expands", "blots")
 """How else a call may be made, by the field of its act."""
 
 
