@@ -213,6 +213,7 @@ class _Step:
         torch.manual_seed(0)
         self.function, self.args, self.kwargs = pytree.tree_map(functools.partial(_moved, device), PROGRAMS[program]())
         self.chosen, self.device = resolve(backend), device
+        torch.backends.cudnn.allow_tf32 = False  # its rounding would be the difference between two gradients
         self.compiled = self.chosen.wrap(self.function)
         self.clock = time.process_time if device == "cpu" else _clock_of_gpu
 
