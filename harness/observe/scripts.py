@@ -94,8 +94,9 @@ class Scripts:
         if eager[0].error is not None:
             return self
         if (way := _spoiling_way(self.acts, eager)) is not None:
-            usual = getattr(Act(), way)
-            return dataclasses.replace(self, acts=tuple(dataclasses.replace(act, **{way: usual}) for act in self.acts))
+            return self._as_usual(way)
+        if any(act.expands for act in self.acts) and _writes_arguments(eager):
+            return self._as_usual("expands")
         spoiled = {
             (act.numbers, act.sizes, act.in_other_dtype)
             for act, step in zip(self.acts, eager, strict=True)
@@ -103,6 +104,10 @@ class Scripts:
         }
         acts = tuple(_mended(act, spoiled) for act in self.acts)
         return self if acts == self.acts or self.case.numbers else dataclasses.replace(self, acts=acts)
+
+    def _as_usual(self, way: str) -> Scripts:
+        usual = getattr(Act(), way)
+        return dataclasses.replace(self, acts=tuple(dataclasses.replace(act, **{way: usual}) for act in self.acts))
 
     def in_dtypes_it_takes(self, seed: int) -> Scripts:
         """The same, all of it in the program's own dtype where eager does not take the other one, or calls in that
@@ -201,6 +206,12 @@ def _spoiling_way(acts: Protocol, eager: Sequence[Observation]) -> str | None:
     if first >= 0 and (acts[first].sizes or acts[first].in_other_dtype):
         return None
     return next((way for act in reversed(acts[: first + 1]) for way in UNUSUAL if getattr(act, way)), None)
+
+
+def _writes_arguments(eager: Sequence[Observation]) -> bool:
+    """Whether the program writes what it is given. Operators refuse to write an expanded tensor; a kernel of the
+    program's own would write rows that the tensor does not have."""
+    return any(path.startswith("input") for step in eager for path in step.written)
 
 
 def _mended(act: Act, spoiled: Collection[Key]) -> Act:

@@ -68,7 +68,7 @@ class Act:
     `within` says in which context the call is made, and `sizes` with how many rows. `freezes`: every other parameter
     requires no gradient during the act. `turns`: floating arguments require gradients where they did not, and none
     where they did. `relays`: the last two dimensions of each argument lie in the other order in memory. `expands`: the
-    first row of each is all of its rows, and lies in memory once. `blots`: one number of each floating argument is NaN.
+    first row of each stands for all of its rows. `blots`: one number of each floating argument is NaN.
     """
 
     numbers: int = 0

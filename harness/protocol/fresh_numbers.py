@@ -96,14 +96,14 @@ def relaid(call: Call) -> Call:
 
 
 def expanded(call: Call) -> Call:
-    """The same arguments, of which the first row stands for all rows and lies in memory once; others stay, as in
-    `relaid`."""
+    """The same arguments, of which the first row stands for all rows; others stay, as in `relaid`. The memory of all
+    rows is there: a kernel of the program's own may read on from the first element."""
 
     def expand(tensor: Tensor) -> Tensor:
         if not tensor.dim() or len(tensor) < 2:
             return tensor
-        row = tensor[:1].clone()
-        return row.new_empty(0).set_(row.untyped_storage(), 0, tensor.size(), (0, *row.stride()[1:]))
+        rows = tensor.contiguous()
+        return rows.new_empty(0).set_(rows.untyped_storage(), 0, rows.size(), (0, *rows.stride()[1:]))
 
     return _with_own_leaves(call, expand)
 

@@ -308,7 +308,7 @@ class GraphProgram:
         return len(self.lines) >= LARGE
 
     def exposed(self) -> GraphProgram:
-        """With every tensor that it computes as an output, in order: the first that differs says which call is wrong."""
+        """With every tensor that it computes as an output, in order: the first that differs is of the wrong call."""
         values = self.values()
         names = tuple(line.name for line in self.lines if isinstance(values.get(line.name), Tensor))
         return replace(self, outputs=names)

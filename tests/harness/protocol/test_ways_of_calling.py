@@ -145,11 +145,12 @@ def test_relaid_arguments_lie_in_columns_with_the_same_numbers() -> None:
     assert made.args[1].stride() == (1,)
 
 
-def test_expanded_arguments_have_their_first_row_in_memory_once() -> None:
+def test_expanded_arguments_have_their_first_row_for_all_in_memory_for_all() -> None:
     x, row = torch.rand(3, 4, requires_grad=True), torch.rand(1, 4)
     made = expanded(Call(nothing, (x, row), {}))
     assert made.args[0].stride() == (0, 1) and torch.equal(made.args[0], x[:1].expand(3, 4))
     assert made.args[0].is_leaf and made.args[0].requires_grad and made.args[0]._base is None
+    assert made.args[0].untyped_storage().nbytes() == x.nbytes
     assert made.args[1].stride() == (4, 1)
 
 
@@ -213,3 +214,19 @@ def test_ways_of_calling_spare_programs_that_eager_does_not_run_so(make: Callabl
     others = [way for way in ("frozen parameters", "gradients of arguments") if way != spared]
     left = left_of(make, others[0], spared, *others[1:])
     assert left == [WAYS[way]["train"][0] for way in others]
+
+
+def writing_by_address() -> Made:
+    def program(x: Tensor) -> Tensor:
+        x.numpy()[0] += 1
+        return x * 2
+
+    return program, (torch.randn(4, 3),), {}
+
+
+def test_expanded_arguments_are_for_programs_that_write_none() -> None:
+    """Its own kernel takes no heed of strides, and a copy of an expanded tensor has memory for one row alone."""
+    case = Case("program", writing_by_address, MODES, (), ("tiny",))
+    own = made_call(case, "tiny", 0, "cpu")
+    scripts = Scripts(case, "infer", (Act(1), Act(2, expands=True)), own, lambda _: own, watches_leaks=False)
+    assert not any(act.expands for act in scripts.without(observe(scripts.script(), "infer", 0)).acts)
