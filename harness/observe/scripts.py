@@ -13,20 +13,20 @@ from assay.harness.calls.clone import Call, CloneError, Convert, copy_call
 from assay.harness.calls.tree import walk_call
 from assay.harness.case import Case
 from assay.harness.observe.observation import BRIEFLY, Observation, Script, observe
-from assay.harness.protocol.acts import FEW, FRESH, NONE, ONE, PLACED, SAME, Act, Protocol, chosen, steps
+from assay.harness.protocol.acts import FEW, FRESH, NONE, ONE, PLACED, SAME, THRICE, TWICE, Act, Protocol, chosen, steps
 from assay.harness.protocol.fresh_numbers import (
     Make,
     blotted,
     expanded,
     first_rows,
     is_tied,
+    longer,
     moved_state,
     nothing,
     placed,
     relaid,
     state_of,
     turned,
-    twice,
     with_numbers,
 )
 from assay.harness.protocol.other_dtypes import Narrowest, in_other, least_bits, other_dtypes
@@ -35,6 +35,8 @@ Key = tuple[int, str, bool]
 """Which numbers a call has, of which sizes, and whether in the other dtype."""
 ROWS: Mapping[str, int] = {NONE: 0, ONE: 1}
 """How many rows a call has of which some are left out."""
+FURTHER_ROWS: Mapping[str, int] = {TWICE: 1, THRICE: 2}
+"""How often a call has as many rows again."""
 KEPT = 1 << 26
 """The numbers that a program's state is moved to are made once for all runs, while there are no more of them."""
 MOST_BYTES = 1 << 29
@@ -168,7 +170,9 @@ class Scripts:
         made = with_numbers(self.own, self.make, numbers)
         if sizes in ROWS:
             return first_rows(made, ROWS[sizes])
-        return twice(made, self._with((numbers + 1, "", False))) if sizes else made
+        for more in range(1, FURTHER_ROWS.get(sizes, 0) + 1):
+            made = longer(made, self._with((numbers + more, "", False)))
+        return made
 
     def _state(self, which: int, is_other: bool, convert: Convert | None) -> Mapping[str, Tensor]:
         if which in self._moved:

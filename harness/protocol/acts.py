@@ -23,8 +23,8 @@ FRESH, PLACED, REWRITTEN, UNSEEN, SAME = "fresh", "placed", "rewritten", "unseen
 HANDED_ON = (REWRITTEN, UNSEEN, SAME)
 """How a call is given the tensors of the call before."""
 ALL, LARGEST, SUMMED, IN_COLUMNS = "all", "largest", "summed", "in columns"
-TWICE, ONE, NONE = "twice", "one", "none"
-"""Each tensor that has the batch's dimension, with as many rows again, with its first row alone, or with no row."""
+TWICE, THRICE, ONE, NONE = "twice", "thrice", "one", "none"
+"""Each tensor that has the batch's dimension, with as many rows again once or twice, its first row alone, or no row."""
 INFERENCE, AUTOCAST = "inference", "autocast"
 """Within `torch.inference_mode()`, and within `torch.autocast` to `AUTOCAST_DTYPE`."""
 AUTOCAST_DTYPE = torch.bfloat16
@@ -41,6 +41,7 @@ GIVEN: Mapping[str, str] = {
 SIZES: Mapping[str, str] = {
     "": "",
     TWICE: "with twice the batch",
+    THRICE: "with three times the batch",
     ONE: "with a batch of one",
     NONE: "with a batch of none",
 }
@@ -204,8 +205,8 @@ DEFAULT: Mapping[str, Protocol] = {
 
 FURTHER: Mapping[str, Mapping[str, Protocol]] = {
     "other sizes": {
-        "infer": (Act(1, sizes=TWICE), Act(2, sizes=TWICE), Act(3), Act(3, sizes=TWICE)),
-        "train": (step(1, sizes=TWICE), step(2, sizes=TWICE), step(3), step(3, sizes=TWICE)),
+        "infer": (Act(1, sizes=TWICE), Act(2, sizes=THRICE), Act(3), Act(3, sizes=TWICE)),
+        "train": (step(1, sizes=TWICE), step(2, sizes=THRICE), step(3), step(3, sizes=TWICE)),
     },
     "other mode": {
         "infer": (Act(1, in_other_mode=True), Act(2), Act(3, in_other_mode=True), Act(3)),

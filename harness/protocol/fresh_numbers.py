@@ -46,8 +46,8 @@ def with_numbers(own: Call, make: Make, which: int) -> Call:
     return dataclasses.replace(own, args=args, kwargs=kwargs)
 
 
-def twice(own: Call, other: Call) -> Call:
-    """A call with as many rows again, those of `other`, in each tensor that has the batch's dimension."""
+def longer(own: Call, other: Call) -> Call:
+    """A call with the rows of `other` behind its own, in each tensor that has the batch's dimension."""
     mine, more = walk((own.args, own.kwargs), "input"), walk((other.args, other.kwargs), "input")
     rows = _rows(mine)
     if rows is None or is_tied(own) or aliases(mine.tensors):
