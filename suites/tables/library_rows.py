@@ -9,10 +9,14 @@ OF_LIBRARIES = "libraries_2cores.json"
 
 
 def libraries_run() -> str:
-    """The rows that ran last: each model with its package, the mode and the verdict."""
+    """The rows that ran last: each model with its package, the mode, the verdict and the commit."""
     rows = measured(OF_LIBRARIES)["rows"]
-    cells = ((row["package"], literal(row["case"].removeprefix("libraries.")), row["mode"], _said(row)) for row in rows)
-    return table(("package", "row", "mode", "verdict"), cells)
+    return table(("package", "row", "mode", "verdict", "at"), map(_cells, rows))
+
+
+def _cells(row: dict[str, str | bool]) -> tuple[str, ...]:
+    name = str(row["case"]).removeprefix("libraries.")
+    return str(row["package"]), literal(name), str(row["mode"]), _said(row), literal(str(row["commit"]))
 
 
 def _said(row: dict[str, str | bool]) -> str:
