@@ -76,7 +76,7 @@ def halve(captured: Captured, call: Call, compilers: Compilers, journal: Journal
 
     def build_without(missing: frozenset[Tangent]) -> tuple[Program, GraphCall]:
         partial = without(functional, missing)
-        check(partial, journal)
+        check(partial, journal, "leaving out what has no tangent")
         program = written(partial, compilers.write, journal)
         return program, compilers.backward(program)
 

@@ -7,9 +7,11 @@ from typing import Any
 
 import sympy
 import torch
+from torch.fx.experimental.symbolic_shapes import statically_known_true
 
 from assay.compiler.ir.loops.index import Index, Int, Symbol, floordiv, maximum, minimum, mod, product, total
 from assay.compiler.ir.loops.kernel import Part
+from assay.compiler.ir.tensors.layout.strides import hint, is_known
 from assay.compiler.ops.registry import Declined
 
 WHOLE = (Part.whole,)
@@ -18,9 +20,14 @@ EITHER = (Part.above, Part.below)
 
 
 def index_of(size: int | torch.SymInt) -> Index:
-    """A size as an index. Raises: Declined for an expression that the index algebra has no form for."""
+    """A size as an index. Raises: Declined for an expression that the index algebra has no form for.
+
+    An expression that the guards hold at 0 or 1 is that number: rules ask an index which of them it is.
+    """
     if isinstance(size, int):
         return Int(size)
+    if size.node.expr.args and is_known(size) and hint(size) in (0, 1) and statically_known_true(size == hint(size)):
+        return Int(hint(size))
     environment = size.node.shape_env
     return _from_sympy(size.node.expr, lambda symbol: _number(symbol, environment))
 

@@ -19,15 +19,15 @@ def optimize(program: Program, passes: Sequence[Pass], journal: Journal, name: s
         with journal.stage(step.name):
             changed = step.run(program)
         if changed:
-            check(program, journal)
+            check(program, journal, step.name)
             journal.state(step.name, lambda: program.module.print_readable(print_output=False))
     return program
 
 
-def check(program: Program, journal: Journal) -> None:
-    """Checks a graph that has changed, where the options ask for that. Raises: VerifyError."""
+def check(program: Program, journal: Journal, step: str) -> None:
+    """Checks a graph that a step has changed, where the options ask for that. Raises: VerifyError."""
     if journal.options.verify:
-        verify_views(program.module.graph)
+        verify_views(program.module.graph, step)
 
 
 def written(program: Program, write: Callable[[Program], Program] | None, journal: Journal) -> Program:
@@ -36,6 +36,6 @@ def written(program: Program, write: Callable[[Program], Program] | None, journa
         return program
     with journal.stage("write_in_place"):
         program = write(program)
-    check(program, journal)
+    check(program, journal, "write_in_place")
     journal.state("write_in_place", lambda: program.module.print_readable(print_output=False))
     return program

@@ -63,9 +63,13 @@ RUN_IN_EAGER = ("eager", "eager_debug", "eager_noexcept", "pre_dispatch_eager")
 """Torch's backends that return Dynamo's graph as it is: rungs on which something is looked for."""
 
 FLAGS = ("dynamic", "fullgraph")
+"""What torch.compile itself can be asked for behind a backend's name."""
+
 BEGUN = ("restored", "recorded", "replayed", "tuned")
 """What the journal counts that begins late, or not at each compile."""
-"""What torch.compile itself can be asked for behind a backend's name."""
+
+RECOMPILES = 64
+"""How often Dynamo may compile a function in a run: more often than any sequence of acts calls it."""
 
 WHOLE_BACKWARD = "compiled_autograd"
 OWN_BACKWARD = "own_backward"
@@ -337,9 +341,9 @@ def _own_backward(settings: Mapping[str, Any]) -> Callable[[], AbstractContextMa
 
 
 def _errors_shown() -> AbstractContextManager[Any]:
-    """What a backend raises ends the call; what it sets of Dynamo's own limits ends with the run."""
-    config = torch._dynamo.config
-    return config.patch(suppress_errors=False, recompile_limit=config.recompile_limit)
+    """What a backend raises ends the call. Dynamo may compile anew at each call of a run, so that no late call runs in
+    eager. What a backend sets of Dynamo's own limits ends with the run."""
+    return torch._dynamo.config.patch(suppress_errors=False, recompile_limit=RECOMPILES)
 
 
 @contextlib.contextmanager

@@ -115,9 +115,16 @@ def write(record: Record) -> None:
         os.close(handle)
 
 
+class RecordError(ValueError):
+    """A file that holds no records of kernels."""
+
+
 def read(path: Path) -> list[Record]:
-    """The records of a file."""
-    return [record_of(json.loads(line)) for line in path.read_text().splitlines()]
+    """The records of a file. Raises: RecordError for a file of anything else."""
+    try:
+        return [record_of(json.loads(line)) for line in path.read_text().splitlines()]
+    except (ValueError, KeyError, TypeError) as error:
+        raise RecordError(f"{path}: no file that `assay run --kernels` wrote ({error})") from error
 
 
 def record_of(data: dict[str, Any]) -> Record:

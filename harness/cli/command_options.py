@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import click
+import torch
 
 from assay.harness.backends.precision import PRECISIONS
 from assay.harness.case import MODES, SHAPES, SIZES
@@ -251,3 +252,9 @@ BUDGETS = group(
     click.option("--rounds", type=click.IntRange(min=1), default=9, show_default=True, help="Of --curve: alternating."),
     LIMIT,
 )
+
+
+def check_device(device: str) -> None:
+    """Raises: click.UsageError for `cuda` where torch sees no GPU."""
+    if device == "cuda" and not torch.cuda.is_available():
+        raise click.UsageError("--device cuda: torch sees no CUDA GPU on this machine; use --device cpu")

@@ -37,6 +37,7 @@ from typing import Any
 
 import click
 import torch
+from click.core import ParameterSource
 from rich.console import Console
 
 from assay.compiler import machine
@@ -79,6 +80,7 @@ from assay.harness.cli.command_options import (
     Step,
     Timing,
     Variants,
+    check_device,
 )
 from assay.harness.discover import DiscoverError, discover, discover_batches, discover_generator, suite_names
 from assay.harness.judge import ledger  # fmt: skip
@@ -155,6 +157,26 @@ HUNTING = group(
 HUNT_STORE = Path(".assay/programs")
 
 
+MACHINE, BATCHED, DRAWN = "machine", "batched", "drawn"
+READ_BY = {
+    MACHINE: {"runs", "steps", "store", "strict", "subjects"},
+    BATCHED: {"shard", "resume", "summary"},
+    DRAWN: {"examples", "first", "oracles", "store"},
+}
+"""By the kind of a suite that makes its own rows, the options that no other suite reads."""
+
+
+def check_read(kind: str | None) -> None:
+    """Raises: click.UsageError for an option that was given, and that a suite of this kind does not read."""
+    context = click.get_current_context()
+    unread = frozenset[str]().union(*READ_BY.values()) - READ_BY.get(kind or "", set())
+    for option in context.command.params:
+        given = context.get_parameter_source(str(option.name)) == ParameterSource.COMMANDLINE
+        if given and option.name in unread:
+            own = str(getattr(option, "help", "")).partition(":")[0]
+            raise click.UsageError(f"{option.opts[0]} is read by {own} alone, and not by the suite that is asked for")
+
+
 @dataclass(frozen=True, slots=True)
 class Special:
     """What only the suites read that make their own rows."""
@@ -227,18 +249,22 @@ def run_special(
 ) -> int | None:
     """Runs a suite that makes its own rows; the exit status, None where another suite was asked for.
 
-    Raises: click.UsageError for a device that the suite does not run on, or where it is asked for beside others.
+    Raises: click.UsageError for a device that the suite does not run on, where it is asked for beside others, and for
+    options that the suite does not read.
     """
     seed, driving, facts = chosen.seed, special.driving, {"seed": chosen.seed}
     if chosen.names == ("machine",):
+        check_read(MACHINE)
         if chosen.device != "cpu":
             raise click.UsageError(f"--device {chosen.device}: the machine drives its callables on the CPU")
         plans = [drive.Plan.of(name, seed, driving) for name in variants.backends]
         return drive.run_machine(plans, reports.json_path)
     if (module := alone(chosen.names, discover_batches)) is not None:
+        check_read(BATCHED)
         batches = Batches(module, chosen, variants, special.sharding)
         return batches.run(environment(chosen.device) | facts, driving.processes, timeout_s, reports)
     if (generator := alone(chosen.names, discover_generator)) is not None:
+        check_read(DRAWN)
         hunting, store = special.hunting, Path(driving.store)
         more = tuple(name for name in hunting.oracles.split(",") if name)
         settings = Settings(
@@ -247,6 +273,7 @@ def run_special(
             with_variants="metamorphic" in more, device=chosen.device,
         )  # fmt: skip
         return run_hunt(settings, environment(chosen.device) | facts, reports.json_path)
+    check_read(None)
     return None
 
 
@@ -290,8 +317,12 @@ class Keeper:
 
     @staticmethod
     def of(keeping: Keeping, facts: Mapping[str, Any], request: Mapping[str, Any], pieces: Sequence[Piece]) -> Keeper:
-        """Raises: click.UsageError for a run that the store does not have."""
+        """Raises: click.UsageError for a run that the store does not have, or where no store is asked for."""
         if keeping.store_url is None:
+            if keeping.continues or keeping.into is not None:
+                raise click.UsageError(
+                    f"{'--continue' if keeping.continues else '--into'} needs a store: give --record"
+                )
             return Keeper()
         store, wanted = store_commands.opened(keeping.store_url or None), frozenset(piece.key for piece in pieces)
         if keeping.into is not None:
@@ -338,7 +369,11 @@ def record_kernels(backends: Sequence[str], path: Path | None, console: Console)
 
 
 def show_kernels(console: Console, *files: Path) -> None:
-    records = [record for file in files for record in resources.read(file)]
+    """Raises: click.UsageError for a file of anything else."""
+    try:
+        records = [record for file in files for record in resources.read(file)]
+    except resources.RecordError as error:
+        raise click.UsageError(str(error)) from error
     for line in resources.summary(records):
         console.print(line, soft_wrap=True, markup=False)
 
@@ -807,12 +842,6 @@ def check_backends(names: Sequence[str], takes_backwards: bool = False) -> None:
             resolve(name)
         except BackendError as error:
             raise click.UsageError(str(error)) from error
-
-
-def check_device(device: str) -> None:
-    """Raises: click.UsageError for `cuda` where torch sees no GPU."""
-    if device == "cuda" and not torch.cuda.is_available():
-        raise click.UsageError("--device cuda: torch sees no CUDA GPU on this machine; use --device cpu")
 
 
 def check_writable(json_path: Path | None, html_directory: Path | None) -> None:

@@ -12,8 +12,9 @@ import click
 from rich.console import Console
 from rich.text import Text
 
-from assay.harness.backends.registry import BackendError
+from assay.harness.backends.registry import BackendError, resolve
 from assay.harness.case import MODES, SIZES, Case
+from assay.harness.cli.command_options import check_device
 from assay.harness.discover import DiscoverError, discover
 from assay.harness.locate import commits  # fmt: skip
 from assay.harness.locate.bisect import Bisected, Bisection, command
@@ -70,7 +71,10 @@ class Asked:
 
     @staticmethod
     def of(name: str, backend: str, mode: str | None, **rest: Any) -> Asked:
-        """Raises: click.UsageError for a case or backend that does not exist, and for a mode that the case lacks."""
+        """Raises: click.UsageError for a case, backend or device that does not exist, and for a mode that the case
+        lacks."""
+        check_device(rest.get("device", "cpu"))
+        check_backend(backend)
         case = one_case(name)
         chosen = mode or case.modes[-1]
         if chosen not in case.modes:
@@ -81,13 +85,18 @@ class Asked:
         return Runner(self.case, self.size, self.seed, self.timeout_s, device=self.device)
 
     def climbed(self, runner: Runner, console: Console, runs_all: bool = False) -> Found:
-        """Raises: click.UsageError for a backend that does not exist; NothingFails."""
-        try:
-            rungs = ladder_of(self.backend, self.device)
-        except BackendError as error:
-            raise click.UsageError(str(error)) from error
+        """Raises: NothingFails."""
+        rungs = ladder_of(self.backend, self.device)
         climb = Climb(runner, self.mode, rungs, self.repeats, lambda step: console.print(step_line(step)))
         return climb.find(runs_all)
+
+
+def check_backend(name: str) -> None:
+    """Raises: click.UsageError for a backend that does not exist."""
+    try:
+        resolve(name)
+    except BackendError as error:
+        raise click.UsageError(str(error)) from error
 
 
 def one_case(name: str) -> Case:
@@ -99,6 +108,14 @@ def one_case(name: str) -> Case:
     if len(cases) > 1:
         raise click.UsageError(f"{name} holds {len(cases)} cases, and one is asked for: {cases[0].name}, ...")
     return cases[0]
+
+
+def last_mode(name: str) -> str:
+    """The mode of a case where nobody says which. One that is not there any more is trained."""
+    try:
+        return discover((name,))[0].modes[-1]
+    except DiscoverError:
+        return MODES[-1]
 
 
 def step_line(step: Step) -> Text:
@@ -180,10 +197,10 @@ def ladder(name: str, backend: str, mode: str | None, runs_all: bool, **rest: An
 @DEVICE
 @click.option("--commits", "commit_range", metavar="GOOD..BAD", help="Instead, find the commit at which it began.")
 @click.option("--slower", type=click.Choice(["call", "compile"]), help="--commits: what got slower, not what differs.")
-@click.option("--repository", type=click.Path(exists=True, file_okay=False, path_type=Path), default=ROOT,
-              metavar="DIR", help="--commits: the checkout whose history it is.")  # fmt: skip
+@click.option("--repository", type=click.Path(exists=True, file_okay=False, path_type=Path), metavar="DIR",
+              help="--commits: the checkout whose history it is.")  # fmt: skip
 def bisect(
-    name: str, backend: str, mode: str | None, commit_range: str | None, slower: str | None, repository: Path,
+    name: str, backend: str, mode: str | None, commit_range: str | None, slower: str | None, repository: Path | None,
     **rest: Any,
 ) -> None:  # fmt: skip
     """Find the graph, half, node, fusion or kernel with which CASE begins to differ, and two commands one step apart.
@@ -193,8 +210,10 @@ def bisect(
     whole backend is as eager. Exit 1: a rung or a commit differs.
     """
     if commit_range is not None:
-        what = commits.Asked(name, mode or "train", backend, rest["repeats"])
-        sys.exit(bisect_commits(what, commit_range, slower, repository))
+        what = commits.Asked(name, mode or last_mode(name), backend, rest["repeats"])
+        sys.exit(bisect_commits(what, commit_range, slower, repository or ROOT))
+    if unused := [option for option, value in (("--slower", slower), ("--repository", repository)) if value]:
+        raise click.UsageError(f"{unused[0]} is for a history: give --commits GOOD..BAD too")
     asked = Asked.of(name, backend, mode, **rest)
     console = progress.terminal_beside(asked.json_path)
     with asked.runner() as runner:

@@ -93,7 +93,7 @@ def nightly(backends: tuple[str, ...], output: Path, url: str | None, extent: Ex
 @click.option("--output", type=click.Path(path_type=Path), default=SITE, show_default=True, metavar="DIR")
 def publish(name: str, url: str | None, base: str | None, output: Path) -> None:
     """Write the site of a run: static pages in one folder."""
-    store = opened(url)
+    store = opened(url, is_made=False)
     run, before = runs_of(store, name, base)
     verdict = needed("assay.harness.remember.verdict_on_run").judge_run(store, run, before, ledger.read())
     click.echo(needed("assay.harness.site.publish").publish(store, verdict, output))
@@ -130,7 +130,7 @@ def regressions(url: str | None, asv_folder: Path | None, json_path: Path | None
     Exit 0: nothing did. Exit 1: something did.
     """
     module = needed("assay.harness.track.regressions")
-    samples: list[Any] = list(opened(url).samples())
+    samples: list[Any] = list(opened(url, is_made=url is None).samples())
     if asv_folder is not None:
         samples += needed("assay.harness.track.asv_results").samples_of(asv_folder)
     found = module.regressions_of(samples)

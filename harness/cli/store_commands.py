@@ -38,11 +38,14 @@ def needed(module: str) -> Any:
         raise click.UsageError(f"this needs {NEEDED[name]}: python -m pip install 'assay[nightly]'") from error
 
 
-def opened(url: str | None) -> Any:
-    """The store of a URL. Raises: click.UsageError where it cannot be opened."""
+def opened(url: str | None, is_made: bool = True) -> Any:
+    """The store of a URL; one that is not there is made, where that is asked for.
+
+    Raises: click.UsageError where it cannot be opened.
+    """
     module = needed("assay.harness.remember.store")
     try:
-        return module.Store.open(url or module.DEFAULT)
+        return module.Store.open(url or module.DEFAULT, is_made)
     except module.StoreError as error:
         raise click.UsageError(str(error)) from error
 
@@ -79,7 +82,7 @@ def triage(name: str, url: str | None, base: str | None, locate_s: float, replay
     RUN is `last`, the beginning of a run's id, or a commit. Exit 0: nothing is new, and no excuse of the ledger is
     stale. Exit 1: something is.
     """
-    store, module = opened(url), needed("assay.harness.remember.verdict_on_run")
+    store, module = opened(url, is_made=False), needed("assay.harness.remember.verdict_on_run")
     console = progress.terminal_beside(files.json_path)
     run, before = runs_of(store, name, base)
     if locate_s:
@@ -149,8 +152,8 @@ def write(verdict: Any, files: Files) -> None:
 @URL
 def record(reports: tuple[Path, ...], url: str | None) -> None:
     """Take JSON reports of `assay run` into the store, as one run."""
+    documents = [read_report(path) for path in reports]
     store, today, known = opened(url), datetime.date.today(), ledger.read()
-    documents = [json.loads(path.read_text()) for path in reports]
     run = store.begin(documents[0]["environment"], {"reports": [path.name for path in reports]})
     reports_of = needed("assay.harness.remember.reports")
     found = [each for document in documents for each in reports_of.reported(document)]
@@ -161,14 +164,26 @@ def record(reports: tuple[Path, ...], url: str | None) -> None:
     click.echo(f"run {run.id[:8]}: {len(found)} rows")
 
 
+def read_report(path: Path) -> dict[str, Any]:
+    """A report of `assay run`. Raises: click.UsageError for any other file."""
+    try:
+        document = json.loads(path.read_text())
+    except ValueError as error:
+        raise click.UsageError(f"{path}: not JSON ({error})") from error
+    if not isinstance(document, dict) or "environment" not in document:
+        raise click.UsageError(f"{path}: not a report of `assay run --json`")
+    return document
+
+
 @click.command()
 @click.argument("target")
 @click.argument("sources", nargs=-1, required=True)
 def merge(target: str, sources: tuple[str, ...]) -> None:
     """Take the runs of stores into the store TARGET. All are URLs, as sqlite:///night.sqlite."""
+    stores = {source: opened(source, is_made=False) for source in sources}
     into = opened(target)
-    for source in sources:
-        count = needed("assay.harness.remember.merge").merge(into, opened(source))
+    for source, store in stores.items():
+        count = needed("assay.harness.remember.merge").merge(into, store)
         click.echo(f"{source}: {count} new runs")
 
 

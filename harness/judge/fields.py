@@ -25,6 +25,7 @@ FLAGS = (
     "neg",
     "is_inference",
     "is_allocated",
+    "hooks_left",
 )
 SAME_VIEWS = {"ReshapeAliasBackward": "ViewBackward", "UnsafeViewBackward": "ViewBackward"}
 """What eager calls a view that `reshape` made; `view` makes the same. The digit says whether it was made in place."""
@@ -78,8 +79,11 @@ def presence(path: str, eager: object | None, ours: object | None) -> Iterator[D
 def facts(
     path: str, eager: Facts, ours: Facts, *, with_strides: bool = True, with_bases: bool = False
 ) -> Iterator[Difference]:
-    """Shape, dtype, flags, and whose view it is. `with_strides`: strides that address nothing too, and the offset of no
-    elements. `with_bases`: whether it is a view at all, though nobody looks at its base."""
+    """Shape, dtype, flags, memory that is kept, and whose view it is.
+
+    `with_strides`: strides that address nothing too, and the offset of no elements. `with_bases`: whether it is a view
+    at all, though nobody looks at its base.
+    """
     for name in ("shape", "dtype"):
         one, other = getattr(ours, name), getattr(eager, name)
         if one != other:
@@ -90,6 +94,9 @@ def facts(
         one, other = (_flag(name, each, with_strides) for each in (ours, eager))
         if one != other:
             yield Difference(name, path, f"ours is {said(one)}, eager's {said(other)}")
+    if ours.storage_bytes > eager.storage_bytes > 0:
+        told = f"ours has {ours.storage_bytes} bytes, eager's {eager.storage_bytes}"
+        yield Difference("storage", path, f"{told}. Rule: no more than eager's")
     yield from _view(path, eager, ours, with_bases)
 
 

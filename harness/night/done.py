@@ -21,16 +21,19 @@ POLL_S = 0.5
 
 
 class FolderError(ValueError):
-    """Another night runs in the folder."""
+    """A folder in which another night runs, or that cannot be made."""
 
 
 @contextmanager
 def held(folder: Path, limit_s: float) -> Iterator[int]:
     """Holds the folder, once the last part of a night that was killed has ended; gives the number of the open lock.
 
-    Raises: FolderError where another night holds it for so many seconds.
+    Raises: FolderError where another night holds it for so many seconds, or it cannot be made.
     """
-    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise FolderError(f"--output {folder}: cannot be made ({error.strerror or error})") from error
     end_s = time.monotonic() + limit_s
     with (folder / "night.lock").open("w") as lock:
         while not _is_taken(lock):

@@ -1,14 +1,17 @@
-"""Global settings of torch that a program may leave changed for what runs after it: read, compared, put back."""
+"""Global settings that a program may leave changed for what runs after it: read, compared, put back."""
 
 from __future__ import annotations
 
 import contextlib
+import gc
 import sys
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch.utils._python_dispatch import _get_current_dispatch_mode_stack, _pop_mode
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +24,22 @@ class Setting:
 
 def _autocast(device: str) -> Setting:
     return Setting(lambda: torch.is_autocast_enabled(device), lambda is_on: torch.set_autocast_enabled(device, is_on))
+
+
+DISPATCH_MODES = "dispatch modes"
+
+
+def _action_on_a_warning() -> str:
+    """What Python does of a UserWarning, whatever it says and wherever it comes from."""
+    for action, message, category, module, line in warnings.filters:
+        if message is None and module is None and not line and issubclass(UserWarning, category):
+            return str(action)
+    return "default"
+
+
+def _leave_modes(count: int) -> None:
+    while len(_get_current_dispatch_mode_stack()) > count:
+        _pop_mode()
 
 
 SETTINGS: Mapping[str, Setting] = {
@@ -50,13 +69,18 @@ SETTINGS: Mapping[str, Setting] = {
     ),
     "warnings repeated": Setting(torch.is_warn_always_enabled, torch.set_warn_always),
     "default device": Setting(torch.get_default_device),
+    DISPATCH_MODES: Setting(lambda: len(_get_current_dispatch_mode_stack()), _leave_modes),
+    "backward in many threads": Setting(torch.autograd.is_multithreading_enabled, torch._C._set_multithreading_enabled),
+    "collection of cycles": Setting(gc.isenabled, lambda is_on: gc.enable() if is_on else gc.disable()),
+    "action on a warning": Setting(_action_on_a_warning),
     "tiny numbers are zeros": Setting(lambda: sys.float_info.min / 2 == 0, torch.set_flush_denormal),
 }
 
 
-def read() -> dict[str, Any]:
-    """Every setting by its name."""
-    return {name: setting.read() for name, setting in SETTINGS.items()}
+def read(own_modes: int = 0) -> dict[str, Any]:
+    """Every setting by its name; so many dispatch modes are the harness's own, and do not count."""
+    found = {name: setting.read() for name, setting in SETTINGS.items()}
+    return found | {DISPATCH_MODES: found[DISPATCH_MODES] - own_modes}
 
 
 @contextlib.contextmanager

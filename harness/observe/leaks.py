@@ -33,11 +33,24 @@ Invoke = Callable[[Call], Any]
 
 
 def held_after(invoke: Invoke, make: Callable[[], Call]) -> tuple[str, ...]:
-    """The paths of the inputs and results whose storage outlives a call that nobody keeps anything of."""
+    """The paths of the inputs and results whose storage outlives a call that nobody keeps anything of. Those that a
+    cycle holds are freed when Python looks for cycles, and are told apart.
+
+    Memory that two calls give is the program's own, as that of a recording is. So what outlives a call is looked at
+    after another call too, and must be another storage then.
+    """
     with _old_objects_set_aside():
-        watched = _watched(invoke, make())
-        gc.collect()
-        return tuple(path for path, storage in watched.items() if not storage.expired())
+        first = _outliving(invoke, make())
+        second = _outliving(invoke, make()) if first else {}
+        return tuple(path for path, storage in second.items() if path in first and first[path].cdata != storage.cdata)
+
+
+def _outliving(invoke: Invoke, call: Call) -> dict[str, StorageWeakRef]:
+    """The storages of a call's inputs and results that are alive behind it. A weak reference keeps its place taken."""
+    watched = _watched(invoke, call)
+    in_use = {path: storage for path, storage in watched.items() if not storage.expired()}
+    gc.collect()
+    return {f"{path} (in a cycle)" if each.expired() else path: each for path, each in in_use.items()}
 
 
 @contextlib.contextmanager

@@ -45,11 +45,13 @@ from assay.harness.calls.memory import Alias, aliases, bits, is_allocated, numbe
 from assay.harness.calls.tree import Tree, modules_in, walk, walk_call
 from assay.harness.observe import ambient, leaks
 from assay.harness.observe.plain_loops import plain_loops
+from assay.harness.observe.printed import heard
 from assay.harness.observe.view_chain import history_of
 from assay.harness.protocol.acts import (
     AUTOCAST,
     AUTOCAST_DTYPE,
     HANDED_ON,
+    IN_COLUMNS,
     INFERENCE,
     LARGEST,
     SAME,
@@ -95,9 +97,13 @@ class Facts:
     neg: bool
     is_inference: bool
     is_allocated: bool
+    storage_bytes: int
+    """Of what is a view of nothing: the memory that it keeps from others, needed or not."""
+    hooks_left: int
+    """How many of Python's hooks are on a leaf."""
 
 
-NO_FACTS = Facts((), torch.float32, "", "", (), 0, False, False, False, "", (), False, False, False, True)
+NO_FACTS = Facts((), torch.float32, "", "", (), 0, False, False, False, "", (), False, False, False, True, 0, 0)
 """Of tensors that are looked at for their numbers alone."""
 KEPT_ON_HOST = 1 << 27
 """Copies of so many numbers are kept on the host: every run of a program has its own, in float64 too."""
@@ -151,6 +157,8 @@ class Observation:
     """A digest of each random stream after the step: the global ones, and the generators that the call reaches."""
     ambient: dict[str, Any]
     """The global settings after the act (harness/observe/ambient.py)."""
+    printed: str
+    """What the program wrote to standard output."""
     uses_random: bool
     hooks: tuple[str, ...]
     """The order in which gradients arrived at leaves."""
@@ -180,6 +188,7 @@ class _Step:
     arrivals: dict[str, str] = field(default_factory=dict)
     warnings: dict[str, str] = field(default_factory=dict)
     ambient: dict[str, Any] = field(default_factory=dict)
+    printed: str = ""
     seconds: float = 0.0
 
 
@@ -386,24 +395,26 @@ def backward(
     moved: Callable[[Tensor], Tensor] | None = None,
     ends_at: str = "all",
     retains: bool = False,
+    into: Sequence[Tensor] | None = None,
 ) -> None:
     """Backward from the loss, or from every differentiable output with its cotangent, or what `moved` makes of it.
 
-    `ends_at` LARGEST: from the largest output alone, though there be a loss. SUMMED: each cotangent is one number.
+    `ends_at` LARGEST: from the largest output alone, though there be a loss. IN_COLUMNS: so too, and its cotangent lies
+    in columns. SUMMED: each cotangent is one number. `into`: the leaves that are asked for; None: all.
     """
-    loss = output.tensors.get("output.loss")
-    if ends_at != LARGEST and loss is not None and loss.requires_grad and loss.numel() == 1:
-        loss.backward(retain_graph=retains)
+    loss, is_of_one = output.tensors.get("output.loss"), ends_at in (LARGEST, IN_COLUMNS)
+    if not is_of_one and loss is not None and loss.requires_grad and loss.numel() == 1:
+        loss.backward(retain_graph=retains, inputs=into)
         return
     ends = {path: tensor for path, tensor in output.tensors.items() if tensor.requires_grad}
-    if ends and ends_at == LARGEST:
+    if ends and is_of_one:
         largest = max(ends, key=lambda path: ends[path].numel())
         ends = {largest: ends[largest]}
     if ends:
-        draw = one_number if ends_at == SUMMED else cotangent
+        draw = DRAWS.get(ends_at, cotangent)
         cotangents = [draw(path, end, seed) for path, end in ends.items()]
         given = [moved(one) if moved else one for one in cotangents]
-        torch.autograd.backward(list(ends.values()), given, retain_graph=retains)
+        torch.autograd.backward(list(ends.values()), given, retain_graph=retains, inputs=into)
 
 
 def cotangent(path: str, tensor: Tensor, seed: int) -> Tensor:
@@ -420,6 +431,16 @@ def one_number(path: str, tensor: Tensor, seed: int) -> Tensor:
     if is_wrapper(tensor):
         return cotangent(path, tensor, seed)
     return cotangent(path, tensor.detach().new_empty(()), seed).expand(tensor.shape)
+
+
+def _in_columns(path: str, tensor: Tensor, seed: int) -> Tensor:
+    """The cotangent of an output, with its last two dimensions in the other order in memory."""
+    drawn = cotangent(path, tensor, seed)
+    return drawn if drawn.dim() < 2 or not is_plain(drawn) else drawn.mT.contiguous().mT
+
+
+DRAWS: Mapping[str, Callable[[str, Tensor, int], Tensor]] = {SUMMED: one_number, IN_COLUMNS: _in_columns}
+"""How the cotangents of a backward are made, where it is not as usual."""
 
 
 def _drawn(tensor: Tensor, generator: torch.Generator) -> Tensor:
@@ -491,7 +512,14 @@ def facts_of(tensor: Tensor, names: Mapping[int, str]) -> Facts:
         neg=tensor.is_neg(),
         is_inference=tensor.is_inference(),
         is_allocated=is_allocated(tensor),
+        storage_bytes=tensor.untyped_storage().nbytes() if tensor._base is None and is_plain(tensor) else 0,
+        hooks_left=_hooks_on(tensor) if is_leaf else 0,
     )
+
+
+def _hooks_on(tensor: Tensor) -> int:
+    kinds = (tensor._backward_hooks, getattr(tensor, "_post_accumulate_grad_hooks", None))
+    return sum(len(hooks) for hooks in kinds if hooks is not None)
 
 
 def _numbers(tensor: Tensor) -> Tensor:
@@ -602,6 +630,8 @@ class _Run:
         leaves = leaves_of(call, before) if self._mode == "train" else {}
         if act.back and not act.accumulates:
             self._drop_gradients(leaves)
+        if act.relays_gradients:
+            _relay_gradients(leaves)
         versions = {path: _version(tensor) for path, tensor in before.tensors.items()}
         numbers = self._numbers_of(before.tensors)
         random_before = random_state(before.generators)
@@ -634,6 +664,7 @@ class _Run:
             warnings=step.warnings,
             random=random_after,
             ambient=step.ambient,
+            printed=step.printed,
             uses_random=not is_same_stream(random_before, random_after),
             hooks=tuple(step.hooks),
             arrivals=step.arrivals,
@@ -762,9 +793,10 @@ class _Run:
             set_mode(call, mode)
 
         def run() -> None:
-            with ambient.put_back(), grad_mode(mode), _within(self._modes), _stopwatch(step) as timed:
+            with ambient.put_back(), grad_mode(mode), _within(self._modes), _stopwatch(step) as timed, heard() as told:
                 with _frozen(call) if act.freezes else contextlib.nullcontext():
                     self._do(step, act, call, before, leaves, timed)
+            step.printed = "".join(told)
 
         with _recorded_warnings(step):
             _in_thread(run) if act.in_thread else run()
@@ -793,13 +825,14 @@ class _Run:
             if act.back and not self._made[-act.back].is_poor:
                 with _recorded_arrivals({} if self._is_brief else leaves, step), timed():
                     retains = act.retains or bool(self._modes)  # for an act that goes back through what is freed here
-                    backward(self._made[-act.back].output, self._seed, self._moved, act.ends, retains)
+                    into = every_other(leaves) if act.in_part else None
+                    backward(self._made[-act.back].output, self._seed, self._moved, act.ends, retains, into)
         except KeyboardInterrupt:
             raise
         except BaseException as error:  # SystemExit too: whatever the program does, it does not end the run
             step.error = Raised(error, during)
         finally:
-            step.ambient = ambient.read()
+            step.ambient = ambient.read(len(self._modes))
 
     def _note_outputs(self, step: _Step, before: Tree, call: Call) -> None:
         """Facts of the outputs and the alias graph, before backward frees or changes anything."""
@@ -826,7 +859,7 @@ class _Run:
         self._made.clear()
         self._held.clear()
         before = leaks.opened()
-        with _recorded_warnings(_Step()), ambient.put_back(), grad_mode(self._mode):
+        with _recorded_warnings(_Step()), ambient.put_back(), grad_mode(self._mode), heard():
             try:
                 held = leaks.held_after(self._once, self._script.another)
                 grown = leaks.growth_bytes(self._once, self._script.another)
@@ -871,6 +904,20 @@ def _frozen(call: Call) -> Iterator[None]:
     finally:
         for tensor in trained[::2]:
             tensor.requires_grad_(True)
+
+
+def every_other(leaves: Mapping[str, Tensor]) -> list[Tensor] | None:
+    """Every other leaf, each once; None where there are none, as a backward into nothing is refused."""
+    found = [leaf for leaf in {id(leaf): leaf for leaf in leaves.values()}.values() if leaf.requires_grad]
+    return found[::2] or None
+
+
+def _relay_gradients(leaves: Mapping[str, Tensor]) -> None:
+    """Gradients with the same numbers, of which the last two dimensions lie in the other order in memory."""
+    for leaf in leaves.values():
+        own = leaf.grad
+        if own is not None and own.dim() > 1 and is_plain(own) and own.is_contiguous():
+            leaf.grad = own.mT.contiguous().mT
 
 
 def _count(tensors: Mapping[str, Tensor]) -> int:

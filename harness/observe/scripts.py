@@ -17,6 +17,7 @@ from assay.harness.protocol.acts import FEW, FRESH, NONE, ONE, PLACED, SAME, Act
 from assay.harness.protocol.fresh_numbers import (
     Make,
     blotted,
+    expanded,
     first_rows,
     is_tied,
     moved_state,
@@ -93,8 +94,9 @@ class Scripts:
         if eager[0].error is not None:
             return self
         if (way := _spoiling_way(self.acts, eager)) is not None:
-            usual = getattr(Act(), way)
-            return dataclasses.replace(self, acts=tuple(dataclasses.replace(act, **{way: usual}) for act in self.acts))
+            return self._as_usual(way)
+        if any(act.expands for act in self.acts) and _writes_arguments(eager):
+            return self._as_usual("expands")
         spoiled = {
             (act.numbers, act.sizes, act.in_other_dtype)
             for act, step in zip(self.acts, eager, strict=True)
@@ -102,6 +104,10 @@ class Scripts:
         }
         acts = tuple(_mended(act, spoiled) for act in self.acts)
         return self if acts == self.acts or self.case.numbers else dataclasses.replace(self, acts=acts)
+
+    def _as_usual(self, way: str) -> Scripts:
+        usual = getattr(Act(), way)
+        return dataclasses.replace(self, acts=tuple(dataclasses.replace(act, **{way: usual}) for act in self.acts))
 
     def in_dtypes_it_takes(self, seed: int) -> Scripts:
         """The same, all of it in the program's own dtype where eager does not take the other one, or calls in that
@@ -146,6 +152,7 @@ class Scripts:
             made = placed(made) if act.given == PLACED and not made.leaves else made
             made = turned(made) if act.turns else made
             made = relaid(made) if act.relays and not made.leaves else made
+            made = expanded(made) if act.expands and not made.leaves else made
             made = blotted(made) if act.blots and not made.leaves else made
         return Call(first.function, made.args, made.kwargs, first.leaves | made.leaves)
 
@@ -187,7 +194,7 @@ def _count(tensors: Mapping[str, Tensor]) -> int:
     return sum(tensor.numel() for tensor in tensors.values())
 
 
-UNUSUAL = ("within", "freezes", "turns", "relays", "blots")
+UNUSUAL = ("within", "freezes", "turns", "relays", "expands", "blots")
 """How else a call may be made, by the field of its act."""
 
 
@@ -199,6 +206,12 @@ def _spoiling_way(acts: Protocol, eager: Sequence[Observation]) -> str | None:
     if first >= 0 and (acts[first].sizes or acts[first].in_other_dtype):
         return None
     return next((way for act in reversed(acts[: first + 1]) for way in UNUSUAL if getattr(act, way)), None)
+
+
+def _writes_arguments(eager: Sequence[Observation]) -> bool:
+    """Whether the program writes what it is given. Operators refuse to write an expanded tensor; a kernel of the
+    program's own would write rows that the tensor does not have."""
+    return any(path.startswith("input") for step in eager for path in step.written)
 
 
 def _mended(act: Act, spoiled: Collection[Key]) -> Act:

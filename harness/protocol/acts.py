@@ -2,7 +2,7 @@
 
 An act is a call, a backward, or both. A call is given one of several sets of numbers: those of the case (1), and
 others of the same kind (2, 3, ...; harness/protocol/fresh_numbers.py). It gets them in tensors of its own (`FRESH`),
-which may begin behind the beginning of their storage (`PLACED`). Or they are written into the tensors of the call
+which may lie one behind the other in one storage (`PLACED`). Or they are written into the tensors of the call
 before: as programs do (`REWRITTEN`), or through memory that these share, as with NumPy, so that no version grows
 (`UNSEEN`). Or it is given those tensors as the call before left them (`SAME`). Parameters, buffers and whatever else
 the program holds get other numbers before an act that `moves_state`.
@@ -22,7 +22,7 @@ import torch
 FRESH, PLACED, REWRITTEN, UNSEEN, SAME = "fresh", "placed", "rewritten", "unseen", "same"
 HANDED_ON = (REWRITTEN, UNSEEN, SAME)
 """How a call is given the tensors of the call before."""
-ALL, LARGEST, SUMMED = "all", "largest", "summed"
+ALL, LARGEST, SUMMED, IN_COLUMNS = "all", "largest", "summed", "in columns"
 TWICE, ONE, NONE = "twice", "one", "none"
 """Each tensor that has the batch's dimension, with as many rows again, with its first row alone, or with no row."""
 INFERENCE, AUTOCAST = "inference", "autocast"
@@ -32,7 +32,7 @@ AUTOCAST_DTYPE = torch.bfloat16
 
 GIVEN: Mapping[str, str] = {
     FRESH: "",
-    PLACED: " in tensors that begin later in their storage",
+    PLACED: " in tensors that lie behind each other in one storage",
     REWRITTEN: " in the tensors of the call before",
     UNSEEN: " in the tensors of the call before, whose versions did not grow",
     SAME: " in the same tensors",
@@ -48,6 +48,7 @@ ENDS: Mapping[str, str] = {
     ALL: "",
     LARGEST: " from the largest result alone",
     SUMMED: " from the sum of each result",
+    IN_COLUMNS: " from the largest result alone, whose gradient lies in columns",
 }
 WITHIN: Mapping[str, str] = {"": "", INFERENCE: "in inference mode", AUTOCAST: "under autocast to bfloat16"}
 
@@ -59,14 +60,15 @@ class Act:
 
     `is_spent`: of a graph that was gone through and freed, so that eager raises, unless nothing was saved in it.
     `ends` says which results have a tangent: all (or the loss, where there is one), or the largest alone. Or all have
-    one number expanded to their size, as the gradient of a sum is. `retains`: the graph may be gone back through
-    again. `accumulates`: gradients are added to those of the act before.
+    one number expanded to their size, as the gradient of a sum is. Or the largest has one that lies in columns.
+    `retains`: the graph may be gone back through again. `accumulates`: gradients are added to those of the act before.
+    `relays_gradients`: these lie otherwise in memory first. `in_part`: every other leaf alone is asked for.
     `in_other_dtype`: arguments and state are converted first, and converted back before the next act that is not.
     `gives_up`: the caller lets go of the arguments after the act, and other things are written where they lay.
     `within` says in which context the call is made, and `sizes` with how many rows. `freezes`: every other parameter
     requires no gradient during the act. `turns`: floating arguments require gradients where they did not, and none
-    where they did. `relays`: the last two dimensions of each argument lie in the other order in memory. `blots`: one
-    number of each floating argument is NaN.
+    where they did. `relays`: the last two dimensions of each argument lie in the other order in memory. `expands`: the
+    first row of each stands for all of its rows. `blots`: one number of each floating argument is NaN.
     """
 
     numbers: int = 0
@@ -75,6 +77,8 @@ class Act:
     ends: str = ALL
     retains: bool = False
     accumulates: bool = False
+    relays_gradients: bool = False
+    in_part: bool = False
     is_spent: bool = False
     moves_state: bool = False
     in_other_mode: bool = False
@@ -86,6 +90,7 @@ class Act:
     freezes: bool = False
     turns: bool = False
     relays: bool = False
+    expands: bool = False
     blots: bool = False
 
     @property
@@ -102,7 +107,9 @@ class Act:
         if not self.back:
             return ""
         of = "" if self.back == 1 else f" of the call {self.back - 1} before"
-        return f"backward{of}{ENDS[self.ends]}" + (" into the gradients there" if self.accumulates else "")
+        into = " into the gradients there" if self.accumulates else ""
+        into += ", which lie otherwise in memory" if self.relays_gradients else ""
+        return f"backward{of}{ENDS[self.ends]}{into}" + (" for every other leaf" if self.in_part else "")
 
     def _said_of_place(self) -> tuple[str, ...]:
         return (
@@ -114,6 +121,7 @@ class Act:
             "with every other parameter frozen" if self.freezes else "",
             "with arguments that require gradients where they did not" if self.turns else "",
             "with arguments that lie otherwise in memory" if self.relays else "",
+            "with the first row of each argument expanded" if self.expands else "",
             "with a NaN in each argument" if self.blots else "",
             "whose arguments are then given up" if self.gives_up else "",
         )
@@ -179,7 +187,7 @@ DEFAULT: Mapping[str, Protocol] = {
     "train": (
         Act(1, back=1),
         step(2),
-        step(3, given=REWRITTEN, accumulates=True, moves_state=False),
+        step(3, given=REWRITTEN, accumulates=True, relays_gradients=True, moves_state=False),
         Act(4, moves_state=True),
         Act(5, gives_up=True),
         Act(back=2, ends=LARGEST, retains=True),
@@ -189,7 +197,7 @@ DEFAULT: Mapping[str, Protocol] = {
         step(1),
         step(2, given=REWRITTEN),
         step(4, ends=SUMMED),
-        step(5),
+        step(5, in_part=True),
         step(3, given=PLACED),
     ),
 }
@@ -217,7 +225,7 @@ FURTHER: Mapping[str, Mapping[str, Protocol]] = {
             Act(2, moves_state=True),
             Act(3),
             Act(4),
-            Act(back=1),
+            Act(back=1, ends=IN_COLUMNS),
             Act(back=2, ends=LARGEST),
             Act(back=3, accumulates=True),
         ),
@@ -247,8 +255,8 @@ WAYS: Mapping[str, Mapping[str, Protocol]] = {
         "train": (step(2, turns=True), step(3)),
     },
     "another layout": {
-        "infer": (Act(2, relays=True), Act(3)),
-        "train": (step(2, relays=True), step(3)),
+        "infer": (Act(2, relays=True), Act(4, expands=True), Act(3)),
+        "train": (step(2, relays=True), step(4, expands=True), step(3)),
     },
     "a batch of none": {
         "infer": (Act(2, sizes=NONE), Act(3)),
@@ -259,7 +267,7 @@ WAYS: Mapping[str, Mapping[str, Protocol]] = {
         "train": (step(2, blots=True), step(3)),
     },
 }
-"""Unusual ways to make a call, each followed by an ordinary one."""
+"""Unusual ways to make calls, each followed by an ordinary one."""
 
 
 def chosen(name: str, mode: str, thorough: bool = False) -> tuple[str, Protocol]:

@@ -12,7 +12,8 @@ that are all whole and not all alike stay: they are tables of positions or masks
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+import itertools
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -94,6 +95,19 @@ def relaid(call: Call) -> Call:
     return _with_own_leaves(call, lambda tensor: tensor.mT.contiguous().mT if tensor.dim() > 1 else tensor)
 
 
+def expanded(call: Call) -> Call:
+    """The same arguments, of which the first row stands for all rows; others stay, as in `relaid`. The memory of all
+    rows is there: a kernel of the program's own may read on from the first element."""
+
+    def expand(tensor: Tensor) -> Tensor:
+        if not tensor.dim() or len(tensor) < 2:
+            return tensor
+        rows = tensor.contiguous()
+        return rows.new_empty(0).set_(rows.untyped_storage(), 0, rows.size(), (0, *rows.stride()[1:]))
+
+    return _with_own_leaves(call, expand)
+
+
 def blotted(call: Call) -> Call:
     """The same arguments, with NaN for the number in the middle of each floating one; others stay, as in `relaid`."""
 
@@ -128,22 +142,34 @@ def _is_own_leaf(tensor: Tensor) -> bool:
 
 
 def placed(call: Call) -> Call:
-    """The same arguments in tensors that begin one element behind the beginning of their storage. Those that share
-    memory, and what autograd or a class knows more of, stay where they are."""
+    """The same arguments in tensors that begin behind the beginning of their storage, one behind the other: those of a
+    dtype are in one storage. Those that share memory, and what autograd or a class knows more of, stay where they
+    are."""
     tensors = walk((call.args, call.kwargs), "input").tensors
     if aliases(tensors):
         return call
-    args, kwargs = tree_map_only(Tensor, _one_further, (call.args, call.kwargs))
+    moved = _one_behind_the_other([tensor for tensor in tensors.values() if _is_placeable(tensor)])
+    args, kwargs = tree_map_only(Tensor, lambda tensor: moved.get(id(tensor), tensor), (call.args, call.kwargs))
     return dataclasses.replace(call, args=args, kwargs=kwargs)
 
 
-def _one_further(tensor: Tensor) -> Tensor:
-    if not _is_own_leaf(tensor) or tensor.is_conj() or tensor.is_neg() or not tensor.numel() or not has_memory(tensor):
-        return tensor
-    plain, start = tensor.detach(), tensor.storage_offset() + 1
-    room = plain.new_empty(1 + plain.untyped_storage().nbytes() // plain.element_size())
-    moved = plain.new_empty(0).set_(room.untyped_storage(), start, plain.size(), plain.stride())
-    return moved.copy_(plain).requires_grad_(tensor.requires_grad)
+def _is_placeable(tensor: Tensor) -> bool:
+    is_lazy = tensor.is_conj() or tensor.is_neg()
+    return _is_own_leaf(tensor) and not is_lazy and bool(tensor.numel()) and has_memory(tensor)
+
+
+def _one_behind_the_other(tensors: Sequence[Tensor]) -> dict[int, Tensor]:
+    """Copies by the id of each tensor. One element lies free before each."""
+    found: dict[int, Tensor] = {}
+    for kind in dict.fromkeys((tensor.dtype, tensor.device) for tensor in tensors):
+        own = [tensor for tensor in tensors if (tensor.dtype, tensor.device) == kind]
+        sizes = [1 + tensor.untyped_storage().nbytes() // tensor.element_size() for tensor in own]
+        room, begins = own[0].detach().new_empty(sum(sizes)).untyped_storage(), itertools.accumulate(sizes, initial=0)
+        for tensor, begin in zip(own, begins, strict=False):
+            start = begin + 1 + tensor.storage_offset()
+            moved = tensor.detach().new_empty(0).set_(room, start, tensor.size(), tensor.stride())
+            found[id(tensor)] = moved.copy_(tensor.detach()).requires_grad_(tensor.requires_grad)
+    return found
 
 
 def _rows(tree: Tree) -> int | None:

@@ -119,12 +119,14 @@ class Store:
     engine: Engine
 
     @staticmethod
-    def open(url: str = DEFAULT) -> Store:
-        """Opens or makes a store, and brings its tables up to date.
+    def open(url: str = DEFAULT, is_made: bool = True) -> Store:
+        """Opens a store, or makes it where that is asked for, and brings its tables up to date.
 
         Raises: StoreError for a URL that means nothing, or a database that cannot be reached.
         """
         try:
+            if not is_made and _is_missing(url):
+                raise StoreError(f"the store {url}: there is no such file; `assay run --record` makes one")
             store = Store(_engine(url))
             store.migrate()
         except (sa.exc.SQLAlchemyError, ImportError, OSError) as error:
@@ -333,6 +335,12 @@ class Store:
 def _kept(row: Mapping[str, Any]) -> Kept:
     judgement = Judgement(row["passes"], tuple(row["notes"]))
     return Kept(row["id"], row["run"], outcome.read(dict(row["result"])), judgement, row["kind"], row["signature"])
+
+
+def _is_missing(url: str) -> bool:
+    """Whether a store would be a new file. Raises: sqlalchemy.exc.ArgumentError for what is no URL."""
+    parsed = make_url(url)
+    return parsed.get_backend_name() == "sqlite" and bool(parsed.database) and not Path(parsed.database).is_file()
 
 
 def _engine(url: str) -> Engine:

@@ -72,7 +72,9 @@ OPTIONS = group(
         type=click.IntRange(min=1),
         help="Processes at a time. Default: one a core, at most 4, for cases; 1 for machine, programs, ops, gradients.",
     ),
-    click.option("--store", default=str(STORE), show_default=True, metavar="DIR", help="machine: failing scripts."),
+    click.option(
+        "--store", default=str(STORE), show_default=True, metavar="DIR", help="machine, programs: failing scripts."
+    ),
     click.option("--strict", is_flag=True, help="machine: steer around no known limit."),
     click.option("--subjects", default="", metavar="NAME[,NAME]", help="machine: only these callables."),
 )

@@ -28,6 +28,7 @@ HEAD = '''"""{title}
 {said}
 """
 
+import contextlib
 import copy
 import importlib
 import sys
@@ -38,6 +39,7 @@ from torch import Tensor, nn
 
 BACKEND = {backend}
 SETTINGS = {settings!r}
+IS_WHOLE = SETTINGS.pop("own_backward", False)
 
 '''
 TAIL = '''
@@ -87,9 +89,14 @@ def left_by(compile):
 HIDDEN = ("compile", "f", "optimizer")
 
 
+def whole_backward():
+    return importlib.import_module("assay").compiled_autograd() if IS_WHOLE else contextlib.nullcontext()
+
+
 def main():
     eager = left_by(lambda function: function)
-    ours = left_by(lambda function: torch.compile(function, backend=BACKEND, **SETTINGS))
+    with whole_backward():
+        ours = left_by(lambda function: torch.compile(function, backend=BACKEND, **SETTINGS))
     differing = [name for name in {**eager, **ours} if repr(eager.get(name)) != repr(ours.get(name))]
     print(f"torch {torch.__version__}, backend {BACKEND}: {len(differing)} differ")
     for name in differing:

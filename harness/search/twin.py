@@ -233,14 +233,17 @@ class Side:
 
 @dataclass(frozen=True, slots=True)
 class CompileCount:
-    """How many graphs a backend has compiled: by our journal where it is ours, else by Dynamo's counter."""
+    """How many graphs of calls a backend has compiled: by our journal where it is ours, else by Dynamo's counter.
+
+    A whole backward that is recorded is no graph of a call.
+    """
 
     backend: str
 
     def __call__(self) -> int:
         if self.backend.split(",")[0] == "assay":
             totals = importlib.import_module("assay.compiler.journal").totals()
-            return int(totals["compiles"]) - int(totals["pieces"])
+            return int(totals["compiles"]) - int(totals["pieces"]) - int(totals["backwards"])
         return int(counters["stats"]["unique_graphs"])
 
 

@@ -24,7 +24,7 @@ from typing import Any
 from assay.harness.processes.child import Child
 from assay.harness.selftest.changed_tree import changed_tree, environment_of
 from assay.harness.selftest.compiler_bank import CompilerMutants, can_run
-from assay.harness.selftest.mutant_rows import BATCH, CASE, PROGRAM, Row, model_rows, near_rows
+from assay.harness.selftest.mutant_rows import BATCH, CASE, PROGRAM, Row, hashed, model_rows, near_rows
 from assay.harness.selftest.mutants import Mutant, read
 
 LIMIT_S = 120.0
@@ -135,7 +135,8 @@ class OutOfTime(Exception):
 def _locate(mutant: Mutant, in_models: bool) -> Located:
     start, cpu_before_s, why = time.monotonic(), children_cpu_s(), NOT_SHOWN
     try:
-        rows = (model_rows if in_models else near_rows)(mutant.near, mutant.backend)
+        near = mutant.near, mutant.backend
+        rows = model_rows(*near, start=hashed(mutant.name)) if in_models else near_rows(*near)
         if (row := killing_row(mutant, rows)) is not None:
             return located(mutant, row)
     except OutOfTime as error:

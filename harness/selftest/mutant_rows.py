@@ -82,10 +82,14 @@ def _near(name: str, backend: str) -> Iterable[Row]:
     return _cases(discover((name,)), backend)
 
 
-def model_rows(near: Sequence[str], backend: str) -> list[Row]:
+def model_rows(near: Sequence[str], backend: str, start: int = 0) -> list[Row]:
     """Models of the zoo in all their modes, with sizes as constants: those that a mutant names, then a few others. None
-    where the zoo cannot be imported."""
-    names = dict.fromkeys((*(name for name in near if name.startswith("zoo.")), *MODELS))
+    where the zoo cannot be imported.
+
+    `start` says which of the others is the first, so that several mutants are tried on several models.
+    """
+    place = start % len(MODELS)
+    names = dict.fromkeys((*(name for name in near if name.startswith("zoo.")), *MODELS[place:], *MODELS[:place]))
     rows = _cases(discover(tuple(names)), backend) if has_models() else ()
     return [row for row in rows if row.backend == backend]
 

@@ -49,6 +49,9 @@ FAR = 1e-3
 SIZES, WARM_NODES = (1000, 2500, 5000, 10000), 12
 TIMES = ("capture_s", "first_call_s")
 BROKEN = ("segformer", "broken", "narrow")
+BREAKING = ("SegformerLayer", "SegformerOverlapPatchEmbeddings")
+LEAST_PARTS = 6
+"""How many compiled parts a program of `BROKEN` has at least: the bars are for five graph breaks or more."""
 
 Program = Callable[[], tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]]
 
@@ -59,30 +62,59 @@ def tiny() -> tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]:
     return lambda x, w: ((x * w).sin() * x).sum(), (x, w), {}
 
 
-class Broken(nn.Module):
-    """Twelve layers with a graph break behind each second one."""
+class Pair(nn.Module):
+    """Two layers with a graph break behind them. It is a frame of its own: Dynamo runs a frame with a break in a loop
+    in eager, and compiles what the loop calls."""
 
-    def __init__(self, width: int = 128) -> None:
+    def __init__(self, width: int) -> None:
         super().__init__()
-        blocks = (nn.Sequential(nn.Linear(width, width), nn.GELU(), nn.LayerNorm(width)) for _ in range(12))
-        self.blocks = nn.ModuleList(blocks)
+        blocks = (nn.Sequential(nn.Linear(width, width), nn.GELU(), nn.LayerNorm(width)) for _ in range(2))
+        self.first, self.second = blocks
 
     def forward(self, x: Tensor) -> Tensor:
-        for index, block in enumerate(self.blocks):
-            x = torch.tanh(x + block(x))
-            if index % 2:
-                torch._dynamo.graph_break()
+        x = torch.tanh(x + self.first(x))
+        x = torch.tanh(x + self.second(x))
+        torch._dynamo.graph_break()
+        return x
+
+
+class Broken(nn.Module):
+    """Pairs of layers, each of which is a compiled part."""
+
+    def __init__(self, pairs: int, width: int) -> None:
+        super().__init__()
+        self.pairs = nn.ModuleList(Pair(width) for _ in range(pairs))
+
+    def forward(self, x: Tensor) -> Tensor:
+        for pair in self.pairs:
+            x = pair(x)
         return x
 
 
 def broken() -> tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]:
     """A model of six compiled parts."""
-    return Broken(), (torch.randn(64, 128),), {}
+    return Broken(6, 128), (torch.randn(64, 128),), {}
 
 
 def of_segformer() -> tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]:
-    """A model of the zoo that Dynamo breaks in several places."""
-    return segformer.make("small")
+    """A model of the zoo, with a graph break behind each layer and each embedding."""
+    model, args, kwargs = segformer.make("small")
+    for name in BREAKING:
+        for module in (each for each in model.modules() if type(each).__name__ == name):
+            module.forward = _breaking(module.forward)
+    return model, args, kwargs
+
+
+def _breaking(forward: Callable[..., Any]) -> Callable[..., Any]:
+    """A module's forward with a graph break behind it."""
+
+    @functools.wraps(forward)
+    def breaking(*args: Any, **kwargs: Any) -> Any:
+        result = forward(*args, **kwargs)
+        torch._dynamo.graph_break()
+        return result
+
+    return breaking
 
 
 class InHooks(nn.Module):
@@ -113,7 +145,7 @@ def in_hooks() -> tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]:
 
 def narrow() -> tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]:
     """Many small layers with graph breaks: on a GPU the launches take longer than the kernels."""
-    return nn.Sequential(*(Broken(32) for _ in range(4))), (torch.randn(16, 32),), {}
+    return Broken(24, 32), (torch.randn(16, 32),), {}
 
 
 PROGRAMS: dict[str, Program] = {
@@ -163,6 +195,10 @@ def measure(program: str, backend: str, device: str = "cpu") -> dict[str, float]
     with step.chosen.ambient():
         first, ours = step(), step.gradients(step.compiled)
     hold_to_eager(ours, step.gradients(step.function))
+    if program in BROKEN and step.chosen.uses_dynamo:
+        with step.chosen.ambient():
+            parts = step.parts()
+        assert parts >= LEAST_PARTS, f"{program} has {parts} compiled parts, fewer than {LEAST_PARTS}"
     with step.chosen.ambient():
         if program == "in_hooks":
             return {"peak_bytes": float(peak_bytes(step, device) or 0)}
@@ -177,6 +213,7 @@ class _Step:
         torch.manual_seed(0)
         self.function, self.args, self.kwargs = pytree.tree_map(functools.partial(_moved, device), PROGRAMS[program]())
         self.chosen, self.device = resolve(backend), device
+        torch.backends.cudnn.allow_tf32 = False  # its rounding would be the difference between two gradients
         self.compiled = self.chosen.wrap(self.function)
         self.clock = time.process_time if device == "cpu" else _clock_of_gpu
 
@@ -185,6 +222,16 @@ class _Step:
         start = self.clock()
         loss.backward()
         return self.clock() - start
+
+    def parts(self) -> int:
+        """How many compiled calls the backward leads through."""
+        pending = [_loss(self.compiled(*self.args, **self.kwargs)).grad_fn]
+        seen: set[Any] = {None}
+        while pending:
+            if (node := pending.pop()) not in seen:
+                seen.add(node)
+                pending.extend(each for each, _ in node.next_functions)
+        return sum(isinstance(node, torch.autograd.function.BackwardCFunction) for node in seen)
 
     def gradients(self, function: Callable[..., Any]) -> list[Tensor]:
         leaves = [*getattr(self.function, "parameters", tuple)(), *self.args]

@@ -47,6 +47,28 @@ def image_of_one_channel_to_many_by_single_pixels() -> Made:
 
 
 @program("layout")
+def single_pixels_stepped_by_rows_and_columns_apart() -> Made:
+    """Every row of an image with its channels innermost is read, and every other column."""
+
+    def f(x: Tensor, w: Tensor, b: Tensor) -> Tensor:
+        return nn.functional.conv2d(x, w, b, stride=(1, 2))
+
+    x = torch.randn(2, 3, 5, 6).to(memory_format=torch.channels_last)
+    return f, (x, leaf(4, 3, 1, 1), leaf(4)), {}
+
+
+@program("layout")
+def channels_convolved_apart_with_rows_and_columns_padded_apart() -> Made:
+    """The gradient of the weights reads no more rows than there are, and four more columns."""
+
+    def f(x: Tensor, w: Tensor, b: Tensor) -> Tensor:
+        return nn.functional.conv2d(x, w, b, padding=(0, 2), groups=3)
+
+    x = torch.randn(2, 3, 5, 6).to(memory_format=torch.channels_last)
+    return f, (x, leaf(3, 1, 3, 3), leaf(3)), {}
+
+
+@program("layout")
 def dimensions_of_size_one() -> Made:
     def f(x: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
         return x.transpose(0, 1) * w, (x + w).mean(1, keepdim=True)

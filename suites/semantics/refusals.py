@@ -120,7 +120,7 @@ def unread_division_of_integers_by_zero() -> Made:
     return f, (integers(3), torch.zeros(3, dtype=torch.int64)), {}
 
 
-@program(refusal, modes=("infer",))
+@program(refusal, on_device, modes=("infer",))
 def rows_out_of_range_of_which_none_is_kept() -> Made:
     """Eager looks them up before it keeps none of them."""
 

@@ -178,8 +178,10 @@ def _numbers_of(value: torch.Tensor) -> tuple[int | torch.SymInt, ...]:
 # ---- the check -------------------------------------------------------------------------------------------------------
 
 
-def verify_views(graph: fx.Graph) -> None:
-    """Raises: VerifyError where a view does not lie as the same view of its operand would, or in other memory.
+def verify_views(graph: fx.Graph, step: str = "its making") -> None:
+    """Checks the views of a graph, of which `step` made the present state.
+
+    Raises: VerifyError where a view does not lie as the same view of its operand would, or in other memory.
 
     Cost: each view of the graph is taken once more, of fake tensors.
     """
@@ -191,6 +193,6 @@ def verify_views(graph: fx.Graph) -> None:
         for field in differing(node.meta["val"], expected):
             if makes_symbols and field in PLACES:  # a position that only the data tell is a new symbol at each call
                 continue
-            raise VerifyError(f"{node.format_node()}: its {field} is not that of the view that it takes")
+            raise VerifyError(f"after {step}: {node.format_node()}: its {field} is not that of the view that it takes")
         if _memories(node.meta["val"]) != _memories(expected):
-            raise VerifyError(f"{node.format_node()}: it does not lie in its operand's memory")
+            raise VerifyError(f"after {step}: {node.format_node()}: it does not lie in its operand's memory")

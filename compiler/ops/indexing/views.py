@@ -84,8 +84,11 @@ def squeeze(operation: Operation, base: Tensor) -> tuple[Index, ...]:
     rank = len(base.shape)
     given = operation.arguments.get("dim", range(rank))
     dims = {dim % max(rank, 1) for dim in (given if isinstance(given, list | tuple | range) else (given,))}
+    gone = {dim for dim in dims if dim < rank and base.shape[dim] is ONE}
+    if rank - len(gone) != len(operation.output.shape):
+        raise Declined(f"which of {base.shape} are 1")
     left = iter(own(operation))
-    return tuple(ZERO if dim in dims and base.shape[dim] is ONE else next(left) for dim in range(rank))
+    return tuple(ZERO if dim in gone else next(left) for dim in range(rank))
 
 
 @view("expand")

@@ -136,7 +136,9 @@ class _Layouts:
             after = function_of(node)(*arguments[0], **arguments[1])
         if any(str(a.stride()) != str(b.stride()) for a, b in zip(_tensors(after), _tensors(before), strict=True)):
             self.original[node] = before
-        node.meta["val"] = after
+            node.meta["val"] = after
+        else:
+            derive_anew([node])  # its views lie in other memory, if it is itself a view of what changed
 
     def _convert(self, node: fx.Node, image: fx.Node) -> bool:
         """Gives the node the image with its channels innermost. False where it is so already."""

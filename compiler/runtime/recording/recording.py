@@ -55,6 +55,9 @@ def _references_in(values: Sequence[object], position: int) -> int:
 ALONE = _references_in([object()], 0)
 """Python's references to what a list alone holds."""
 
+LET_GO = 8
+"""How many copies of a result in a row have to be gone by the next call, before it is handed out as it lies."""
+
 
 class Tape(Protocol):
     """The launches of one run, recorded."""
@@ -253,6 +256,9 @@ class Held:
 
     It has no reference once the recording is gone, and those that read it where it lies. Of these `keepers` none is
     left then. `storage` is None, and a weak reference tells whether it is held.
+
+    It is handed out without a copy again when `patience` copies in a row were let go before the next call. Where that
+    was wrong, it takes twice as many the next time.
     """
 
     value: Tensor
@@ -268,6 +274,9 @@ class Held:
     left: StorageWeakRef | None = None
     keepers: int = 1
     is_whole: bool = False
+    copy: StorageWeakRef | None = None
+    let_go: int = 0
+    patience: int = LET_GO
 
     @staticmethod
     def of(value: Tensor, may_copy: bool, may_lend: bool) -> Held:
@@ -318,14 +327,27 @@ class Held:
 
     def handed(self) -> Tensor:
         """The result as a tensor of its own, which knows nothing of those before it."""
-        if self.is_copied:
-            return torch.empty_strided(
+        if self.is_copied and not self._is_let_go():
+            copy = torch.empty_strided(
                 self.value.size(), self.value.stride(), dtype=self.value.dtype, device=self.value.device
             ).copy_(self.value)
+            self.copy = StorageWeakRef(copy.untyped_storage())
+            return copy
         if self.is_whole:
             return self.value.data
         base: Tensor = self.value._base.data  # type: ignore[union-attr]
         return base.as_strided(self.value.size(), self.value.stride(), self.value.storage_offset())
+
+    def _is_let_go(self) -> bool:
+        """Whether nobody has held its copies for long of late. It is not copied any more then."""
+        if self.copy is None or not self.copy.expired():
+            self.let_go = 0
+            return False
+        self.let_go += 1
+        if self.let_go < self.patience:
+            return False
+        self.is_copied, self.copy, self.let_go, self.patience = False, None, 0, 2 * self.patience
+        return True
 
 
 def alive_of(results: Sequence[Held]) -> list[Held]:

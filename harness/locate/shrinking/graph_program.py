@@ -14,6 +14,7 @@ import math
 import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -111,16 +112,41 @@ class Given:
 
     def text(self) -> str:
         """The expression that makes it."""
-        tensor, shape = self.tensor, tuple(self.tensor.shape)
+        tensor = unexpanded(self.tensor)
+        made, shape = self._values_text(tensor), tuple(self.tensor.shape)
+        if not tensor.is_contiguous():
+            laid = f"{tuple(tensor.shape)}, {tensor.stride()}, dtype={tensor.dtype}"
+            made = f"torch.empty_strided({laid}).copy_({made})"
+        made += f".expand({shape})" if tensor.shape != self.tensor.shape else ""
+        return made + (".requires_grad_()" if self.tensor.requires_grad else "")
+
+    def _values_text(self, tensor: Tensor) -> str:
         if self.values == RECORDED:
-            made = f"RECORDED[{self.name!r}].clone()"
-        elif self.values == WRITTEN:
-            made = f"torch.tensor({literal(plain(tensor))}, dtype={tensor.dtype})"
-        else:
-            made = drawn_text(tensor) if self.values == DRAWN else marked_text(tensor)
-        if not tensor.is_contiguous() and self.values != RECORDED:
-            made = f"torch.empty_strided({shape}, {tensor.stride()}, dtype={tensor.dtype}).copy_({made})"
-        return made + (".requires_grad_()" if tensor.requires_grad else "")
+            return f"RECORDED[{self.name!r}].clone()"
+        if self.values == WRITTEN:
+            return f"torch.tensor({literal(plain(tensor))}, dtype={tensor.dtype})"
+        return drawn_text(tensor) if self.values == DRAWN else marked_text(tensor)
+
+
+def unexpanded(tensor: Tensor) -> Tensor:
+    """With one of all elements that an expanded dimension repeats."""
+    found = tensor.detach()
+    for dim, stride in enumerate(tensor.stride()):
+        found = found.narrow(dim, 0, 1) if stride == 0 and tensor.shape[dim] > 1 else found
+    return found
+
+
+def copied(tensor: Tensor) -> Tensor:
+    """A leaf of the same numbers at the same strides; in rows where elements share memory and are not expanded."""
+    found = unexpanded(tensor)
+    made = torch.empty_strided(found.shape, found.stride(), dtype=found.dtype) if _is_apart(found) else found.clone()
+    return made.copy_(found).expand(tensor.shape).requires_grad_(tensor.requires_grad)
+
+
+def _is_apart(tensor: Tensor) -> bool:
+    """Whether no dimension steps within another, so that each element has memory of its own."""
+    steps = sorted((stride, size) for stride, size in zip(tensor.stride(), tensor.shape, strict=True) if size > 1)
+    return all(outer >= inner * size for (inner, size), (outer, _) in pairwise(steps))
 
 
 def plain(tensor: Tensor) -> Any:
@@ -246,14 +272,14 @@ class GraphProgram:
 
     def case(self, name: str, mode: str) -> Case:
         """The text as a case: it is compiled and run as it is printed."""
-        namespace: dict[str, Any] = {"RECORDED": {given.name: given.tensor.detach() for given in self.givens}}
+        namespace: dict[str, Any] = {"RECORDED": {given.name: unexpanded(given.tensor) for given in self.givens}}
         exec(compile(self.source(), f"<{name}>", "exec"), namespace)
         function, inputs = namespace["program"], namespace["inputs"]
         return Case(name, lambda: (function, inputs(), {}), (mode,), ("fresh",), ("tiny",))
 
     def values(self) -> dict[str, Any]:
         """Every value of an eager run by its name; those before the first error, where the program may raise."""
-        found: dict[str, Any] = {given.name: given.tensor.detach().clone() for given in self.givens}
+        found: dict[str, Any] = {given.name: copied(given.tensor.detach()) for given in self.givens}
         with torch.no_grad():
             for line in self.lines:
                 try:
@@ -276,12 +302,30 @@ class GraphProgram:
 
     # ---- simpler programs
 
+    @property
+    def is_large(self) -> bool:
+        """Whether parts of it are tried first."""
+        return len(self.lines) >= LARGE
+
+    def exposed(self) -> GraphProgram:
+        """With every tensor that it computes as an output, in order: the first that differs is of the wrong call."""
+        values = self.values()
+        names = tuple(line.name for line in self.lines if isinstance(values.get(line.name), Tensor))
+        return replace(self, outputs=names)
+
+    def pieces_before(self, name: str) -> Iterator[GraphProgram]:
+        """One call by itself, then with those that stand before it, with the operands that they have there."""
+        values, place = self.values(), [line.name for line in self.lines].index(name)
+        for size in PIECES:
+            piece = self._piece(self.lines[max(0, place - size + 1) : place + 1], values)
+            yield piece if size == 1 else replace(piece, outputs=(name,)).without_dead()
+
     def pieces(self) -> Iterator[GraphProgram]:
         """Of a large graph, a few calls by themselves with the operands that they have there, each kind of them once.
 
         What one operator does wrong shows in them, and they take much less time than the whole.
         """
-        if len(self.lines) < LARGE:
+        if not self.is_large:
             return
         values, seen = self.values(), set[tuple[str, ...]]()
         for size in PIECES:
@@ -352,7 +396,7 @@ class GraphProgram:
             return self  # a tuple of tensors: its parts are what could be inputs
         grows = any(given.tensor.requires_grad for given in self.givens)
         made = tuple(
-            Given(name, value.detach().clone().requires_grad_(grows and value.is_floating_point()))
+            Given(name, copied(value.detach()).requires_grad_(grows and value.is_floating_point()))
             for name in sorted(read - constants.keys()) if isinstance(value := values[name], Tensor)
         )  # fmt: skip
         filled = tuple(

@@ -14,6 +14,7 @@ from torch import Tensor, fx
 from assay.harness.calls.clone import copy_call
 from assay.harness.case import Case
 from assay.harness.discover import discover
+from assay.harness.locate.shrinking.graph_program import copied
 from assay.harness.observe.observation import one_step, set_mode
 from assay.harness.run import made_call
 
@@ -59,4 +60,4 @@ def recorded(case: Case, request: Mapping[str, Any]) -> list[Recorded]:
 
 
 def _kept(value: Any) -> Any:
-    return value.detach().clone().requires_grad_(value.requires_grad) if isinstance(value, Tensor) else value
+    return copied(value) if isinstance(value, Tensor) else value

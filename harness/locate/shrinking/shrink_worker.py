@@ -24,6 +24,7 @@ import json
 import logging
 import os
 import pickle
+import re
 import sys
 import time
 import traceback
@@ -47,6 +48,8 @@ from assay.harness.run import RunRequest, run_case
 from assay.harness.search.generated import Kind, kind_of
 
 Say = Callable[[dict[str, Any]], None]
+OUTPUT = re.compile(r"\boutput\[(\d+)\]")
+"""How a row names a result."""
 FOR_PIECES = 1 / 3
 """The part of the time that pieces of large graphs may take."""
 
@@ -88,12 +91,28 @@ class Shrinking:
         """Graphs first, as they are the smallest, after pieces of large ones; then the text of the case, and last what
         sees more of graphs."""
         graphs = list(self._graphs(case_of(self.request)))
+        yield from self._accused(graphs)
         yield from itertools.takewhile(self._is_early(), self._pieces(graphs))
         yield from (Candidate(program, is_quick=True) for program in graphs)
         texts = list(self._texts())
         yield from texts
         yield from (Candidate(program, is_quick=False) for program in graphs if not texts)
         self.why += "; and its own text does not fail in that way" * bool(texts)
+
+    def _accused(self, graphs: Sequence[GraphProgram]) -> Iterator[Candidate]:
+        """Of each large graph, pieces that end with the first call of which the result differs, if one does."""
+        for program in graphs:
+            if program.is_large and (name := self._first_wrong(program)) is not None:
+                yield from (Candidate(piece, is_quick=True) for piece in program.pieces_before(name))
+
+    def _first_wrong(self, program: GraphProgram) -> str | None:
+        """The call with which a graph begins to differ; None where nothing differs once every result is returned."""
+        exposed = Candidate(program.exposed(), is_quick=True)
+        if not self._is_new(exposed) or (row := self._row(exposed, self.request["rung"])) is None:
+            return None
+        found = [OUTPUT.search(each.path) for each in row.differences if each.field in self.kind.fields]
+        places = [int(match[1]) for match in found if match is not None]
+        return program.exposed().outputs[min(places)] if places else None
 
     def _pieces(self, graphs: Sequence[GraphProgram]) -> Iterator[Candidate]:
         yield from (Candidate(piece, is_quick=True) for program in graphs for piece in program.pieces())
@@ -149,16 +168,20 @@ class Shrinking:
 
     def _fails(self, candidate: Candidate) -> bool:
         """Whether a program that was not tried before fails as the case does. One that does is said."""
+        row = self._row(candidate, self.request["rung"]) if self._is_new(candidate) else None
+        if row is not None:
+            os.replace(self.folder / TRYING, self.folder / BEST)
+            self.say(told(candidate.program, row, self.mode))
+        return row is not None
+
+    def _is_new(self, candidate: Candidate) -> bool:
+        """Whether a program was not tried before, by this worker or one before it. From now on it was."""
         if candidate.digest in self.tried:
             return False
         self.tried.add(candidate.digest)
         with (self.folder / TRIED).open("a") as file:
             file.write(candidate.digest + "\n")
-        row = self._row(candidate, self.request["rung"])
-        if row is not None:
-            os.replace(self.folder / TRYING, self.folder / BEST)
-            self.say(told(candidate.program, row, self.mode))
-        return row is not None
+        return True
 
     def _row(self, candidate: Candidate, backend: str) -> Result | None:
         """The row of a program that fails as the case does; None for any other, and for what is no program."""

@@ -26,6 +26,7 @@ from assay.harness.selftest.wrong_backends import (
     sharing,
     tensor_facts,
     unguarded,
+    unwatched,
     values,
     ways_of_calling,
     writes,
@@ -36,8 +37,8 @@ __all__ = ["BANK", "CORRECT", "Fault"]
 
 _KINDS: tuple[ModuleType, ...] = (
     values, operators, gradients, late_calls, kept_state, sharing, tensor_facts, writes, leaf_hooks, random_streams,
-    raised_errors, ambient_state, held_memory, narrow_conditions, unguarded, only_there, ways_of_calling, given_back,
-    ends_of_process, controls,
+    raised_errors, ambient_state, held_memory, narrow_conditions, unguarded, unwatched, only_there, ways_of_calling,
+    given_back, ends_of_process, controls,
 )  # fmt: skip
 
 

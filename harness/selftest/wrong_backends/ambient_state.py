@@ -1,12 +1,15 @@
-"""Global settings of torch that a call leaves changed."""
+"""Global settings of torch and of Python that a call leaves changed."""
 
 from __future__ import annotations
 
+import gc
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch import fx
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from assay.harness.selftest.wrong_backends.registry import Run, wrong
 
@@ -63,3 +66,34 @@ def leaves_products_less_precise(graph: fx.GraphModule, example_inputs: Sequence
 def leaves_anomaly_mode_on(graph: fx.GraphModule, example_inputs: Sequence[object]) -> Run:
     """Autograd looks for NaN in every backward after a call."""
     return _leaving(graph, lambda: torch.autograd.set_detect_anomaly(True))
+
+
+@wrong("ambient state")
+def leaves_collection_off(graph: fx.GraphModule, example_inputs: Sequence[object]) -> Run:
+    """Python collects no cycles after a call."""
+    return _leaving(graph, gc.disable)
+
+
+@wrong("ambient state")
+def leaves_warnings_ignored(graph: fx.GraphModule, example_inputs: Sequence[object]) -> Run:
+    """Warnings are ignored after a call."""
+    return _leaving(graph, lambda: warnings.simplefilter("ignore"))
+
+
+class _Nothing(TorchDispatchMode):
+    """Runs each operator as it is."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return func(*args, **(kwargs or {}))
+
+
+@wrong("ambient state")
+def leaves_a_dispatch_mode_on(graph: fx.GraphModule, example_inputs: Sequence[object]) -> Run:
+    """A mode that sees every operator is on after a call."""
+    return _leaving(graph, lambda: _Nothing().__enter__())
+
+
+@wrong("ambient state")
+def leaves_backward_in_one_thread(graph: fx.GraphModule, example_inputs: Sequence[object]) -> Run:
+    """Autograd runs every backward in the thread that asks for it, after a call."""
+    return _leaving(graph, lambda: torch._C._set_multithreading_enabled(False))

@@ -166,3 +166,58 @@ def test_cli_environment_names_the_versions(command: str) -> None:
     result = invoke(command)
     assert result.exit_code == 0
     assert torch.__version__ in result.output and "compiler" in result.output and "threads" in result.output
+
+
+@pytest.mark.parametrize("arguments", [("--examples", "3"), ("--shard", "1/4"), ("--subjects", "x"), ("--resume", "x")])
+def test_cli_option_that_a_suite_does_not_read_is_refused(cases: str, arguments: tuple[str, str]) -> None:
+    said = refused("run", cases, "--backend", "eager", *arguments)
+    assert f"{arguments[0]} is read by" in said
+
+
+def test_cli_option_of_another_suite_is_refused() -> None:
+    assert "--steps is read by machine alone" in refused("run", "programs", "--backend", "eager", "--steps", "3")
+
+
+@pytest.mark.parametrize("arguments", [("--continue",), ("--into", "abc")])
+def test_cli_run_goes_on_with_a_store_alone(cases: str, arguments: tuple[str, ...]) -> None:
+    assert f"{arguments[0]} needs a store" in refused("run", cases, "--backend", "eager", *arguments)
+
+
+@pytest.mark.parametrize("command", ["ladder", "bisect", "profile", "shrink", "repro"])
+def test_cli_locating_on_an_unknown_backend_is_refused(command: str, cases: str) -> None:
+    assert "'inductr' does not exist" in refused(command, f"{cases}::double", "--backend", "inductr")
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
+def test_cli_ladder_without_a_gpu_says_that_there_is_none(cases: str) -> None:
+    assert "torch sees no CUDA GPU" in refused("ladder", f"{cases}::double", "--device", "cuda")
+
+
+@pytest.mark.parametrize("arguments", [("--slower", "call"), ("--repository", ".")])
+def test_cli_bisect_of_no_history_takes_none_of_its_options(cases: str, arguments: tuple[str, str]) -> None:
+    said = refused("bisect", f"{cases}::double", "--backend", "eager", *arguments)
+    assert f"{arguments[0]} is for a history" in said
+
+
+@pytest.mark.parametrize("text", ["{", "{}", "[]"])
+@pytest.mark.parametrize("command", ["record", "kernels"])
+def test_cli_file_of_anything_else_is_refused(command: str, text: str, tmp_path: Path) -> None:
+    path = tmp_path / "report.json"
+    path.write_text(text)
+    store = ("--store", f"sqlite:///{tmp_path}/new.sqlite") if command == "record" else ()
+    assert str(path) in refused(command, str(path), *store)
+    assert not (tmp_path / "new.sqlite").exists()
+
+
+@pytest.mark.parametrize("command", ["triage", "publish", "regressions", "merge"])
+def test_cli_store_that_is_not_there_is_not_read(command: str, tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/missing.sqlite"
+    arguments = (f"sqlite:///{tmp_path}/new.sqlite", url) if command == "merge" else ("--store", url)
+    assert "there is no such file" in refused(command, *arguments)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_cli_night_in_a_file_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.touch()
+    assert "cannot be made" in refused("nightly", "--output", str(path), "--store", f"sqlite:///{tmp_path}/x.sqlite")

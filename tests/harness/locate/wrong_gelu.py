@@ -31,6 +31,12 @@ def wrong(gm: fx.GraphModule, example_inputs: Sequence[object]) -> Callable[...,
     return lambda *args: gm.forward(*args)
 
 
+def wrong_with_gaps(gm: fx.GraphModule, example_inputs: Sequence[object]) -> Callable[..., Any]:
+    """As `wrong` where an input has gaps between its elements; else right."""
+    given = [each for each in example_inputs if isinstance(each, Tensor)]
+    return gm.forward if all(x.is_contiguous() for x in given) else wrong(gm, example_inputs)
+
+
 def dies_of_few(gm: fx.GraphModule, example_inputs: Sequence[object]) -> Callable[..., Any]:
     """As `wrong`; but a graph of one call ends the process."""
     if len(_calls(gm)) == 1:
@@ -253,3 +259,8 @@ def many_calls() -> Any:
         return x.sum()
 
     return program, (torch.randn(4),), {}
+
+
+@case(modes=("infer",))
+def of_columns_with_gaps() -> Any:
+    return (lambda x: torch.nn.functional.gelu(x + 1) * 2), (torch.randn(4, 6)[:, ::2],), {}

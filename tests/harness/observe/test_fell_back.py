@@ -209,7 +209,7 @@ class FailsLater:
 
 
 def test_timing_that_raises_is_a_crash() -> None:
-    found = run_case(layered, "infer", Backend("late", FailsLater(30)))
+    found = run_case(layered, "infer", Backend("late", FailsLater(60)))
     assert found.verdict == "crash" and "the arena is full" in found.detail and "to be timed" in found.detail
     assert found.ms is None
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -22,6 +23,32 @@ def test_leaks_are_of_what_never_ends(until: int, grows: bool) -> None:
 
     found = leaks.growth_bytes(invoke, lambda: Call(lambda: None, (), {}))
     assert leaks.grows(found, 0) is grows
+
+
+def of_each_call(kept: list[torch.Tensor]) -> torch.Tensor:
+    kept.append(torch.zeros(4))
+    return kept[-1]
+
+
+def of_the_last_call(kept: list[torch.Tensor]) -> torch.Tensor:
+    kept[:] = [torch.zeros(4)]
+    return kept[-1]
+
+
+def of_all_calls(kept: list[torch.Tensor]) -> torch.Tensor:
+    kept[:] = kept or [torch.zeros(4)]
+    return kept[-1].data
+
+
+@pytest.mark.parametrize(
+    ("give", "found"), [(of_each_call, ("output",)), (of_the_last_call, ("output",)), (of_all_calls, ())]
+)
+def test_leaks_are_results_that_outlive_their_call(
+    give: Callable[[list[torch.Tensor]], torch.Tensor], found: tuple[str, ...]
+) -> None:
+    """Memory of the program's own, which each call gives anew, is none."""
+    kept: list[torch.Tensor] = []
+    assert leaks.held_after(lambda call: give(kept), lambda: Call(lambda: None, (), {})) == found
 
 
 @pytest.mark.parametrize(("count", "is_told"), [(1, False), (leaks.ALL_CALLS, True)])

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from assay.harness.calls.clone import Call
+from assay.harness.calls.memory import aliases
 from assay.harness.case import Case, Made
 from assay.harness.observe.observation import observe
 from assay.harness.observe.scripts import Scripts
@@ -44,6 +45,16 @@ def test_placed_tensors_are_the_same_one_element_further(make: Callable[[], Tens
     assert torch.equal(moved, given) and moved.stride() == given.stride() and moved.dtype == given.dtype
     assert moved.storage_offset() == given.storage_offset() + 1
     assert moved.untyped_storage().data_ptr() != given.untyped_storage().data_ptr()
+
+
+def test_placed_tensors_of_a_dtype_lie_behind_each_other_in_one_storage() -> None:
+    given = (torch.rand(3), torch.arange(2), torch.rand(2, 2), torch.arange(4))
+    moved = placed(Call(nothing, given, {})).args
+    assert all(map(torch.equal, moved, given))
+    assert [each.storage_offset() for each in moved] == [1, 1, 5, 4]
+    storages = [each.untyped_storage().data_ptr() for each in moved]
+    assert storages[0] == storages[2] != storages[1] == storages[3]
+    assert not aliases(dict(enumerate(moved)))
 
 
 def test_placed_leaves_keep_what_they_require() -> None:

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import pytest
 import torch
 from torch import Tensor, nn
 
+from assay.harness.backends.registry import resolve
 from assay.harness.calls.clone import Call
 from assay.harness.case import Case, Made
+from assay.harness.observe import leaks
 from assay.harness.observe.observation import observe
 from assay.harness.observe.scripts import Scripts
 from assay.harness.outcome import Result
-from assay.harness.protocol.acts import DEFAULT, SUMMED, WAYS, Act, Protocol, chosen, step
-from assay.harness.protocol.fresh_numbers import blotted, first_rows, nothing, relaid, turned
+from assay.harness.protocol.acts import DEFAULT, FURTHER, IN_COLUMNS, SUMMED, WAYS, Act, Protocol, chosen, step
+from assay.harness.protocol.fresh_numbers import blotted, expanded, first_rows, nothing, relaid, turned
 from assay.harness.run import RunRequest, made_call, run_case
 from assay.harness.selftest.wrong_backends import ways_of_calling
 
@@ -28,6 +30,7 @@ WRONG = {
     "ignores_thawed_parameters": ("frozen parameters", ("train",)),
     "drops_gradients_of_inputs": ("gradients of arguments", ("train",)),
     "ignores_strides": ("another layout", MODES),
+    "spoils_expanded_inputs": ("another layout", MODES),
     "hides_nan": ("a NaN", MODES),
     "fills_up_no_rows": ("a batch of none", MODES),
 }
@@ -66,6 +69,36 @@ def test_backward_of_a_sum_tells_apart_who_reads_one_number_once() -> None:
     assert run(name, "train", others).verdict == "same"
     result = run(name, "train", (Act(1, back=1), step(2, ends=SUMMED)))
     assert result.verdict == "diverged" and result.differences[0].field == "gradient", result.detail
+
+
+UNUSUAL_BACKWARDS: Mapping[str, tuple[Callable[[Act], bool], Protocol]] = {
+    "drops_what_meets_another_layout": (
+        lambda act: act.relays_gradients,
+        (Act(1, back=1), step(2, accumulates=True, relays_gradients=True)),
+    ),
+    "adds_a_gradient_by_itself": (lambda act: act.in_part, (Act(1, back=1), step(2, in_part=True))),
+    "misreads_tangents_in_columns": (
+        lambda act: act.ends == IN_COLUMNS,
+        (Act(1), *FURTHER["results in reverse"]["train"]),
+    ),
+}
+"""By the wrong backend: which acts tell it apart, and acts that do."""
+
+
+@pytest.mark.parametrize("name", UNUSUAL_BACKWARDS)
+def test_unusual_backwards_tell_apart_who_ignores_one(name: str) -> None:
+    tells, acts = UNUSUAL_BACKWARDS[name]
+    assert run(PLACE + name, "train", tuple(act for act in DEFAULT["train"] if not tells(act))).verdict == "same"
+    result = run(PLACE + name, "train", acts)
+    assert result.verdict == "diverged" and result.differences[0].field == "gradient", result.differences
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_dynamo_may_compile_anew_in_each_act(mode: str) -> None:
+    """Behind its limit Dynamo runs a function in eager, and acts would tell nothing of the backend."""
+    calls = sum(act.calls for act in chosen("any", mode, thorough=True)[1])
+    with resolve("eager").ambient():
+        assert torch._dynamo.config.recompile_limit > calls + leaks.ALL_CALLS + leaks.CALLS
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -110,6 +143,15 @@ def test_relaid_arguments_lie_in_columns_with_the_same_numbers() -> None:
     made = relaid(Call(nothing, (x, rows), {}))
     assert made.args[0].stride() == (12, 1, 3) and made.args[0].requires_grad and torch.equal(made.args[0], x)
     assert made.args[1].stride() == (1,)
+
+
+def test_expanded_arguments_have_their_first_row_for_all_in_memory_for_all() -> None:
+    x, row = torch.rand(3, 4, requires_grad=True), torch.rand(1, 4)
+    made = expanded(Call(nothing, (x, row), {}))
+    assert made.args[0].stride() == (0, 1) and torch.equal(made.args[0], x[:1].expand(3, 4))
+    assert made.args[0].is_leaf and made.args[0].requires_grad and made.args[0]._base is None
+    assert made.args[0].untyped_storage().nbytes() == x.nbytes
+    assert made.args[1].stride() == (4, 1)
 
 
 def test_blotted_arguments_have_one_nan_each() -> None:
@@ -172,3 +214,19 @@ def test_ways_of_calling_spare_programs_that_eager_does_not_run_so(make: Callabl
     others = [way for way in ("frozen parameters", "gradients of arguments") if way != spared]
     left = left_of(make, others[0], spared, *others[1:])
     assert left == [WAYS[way]["train"][0] for way in others]
+
+
+def writing_by_address() -> Made:
+    def program(x: Tensor) -> Tensor:
+        x.numpy()[0] += 1
+        return x * 2
+
+    return program, (torch.randn(4, 3),), {}
+
+
+def test_expanded_arguments_are_for_programs_that_write_none() -> None:
+    """Its own kernel takes no heed of strides, and a copy of an expanded tensor has memory for one row alone."""
+    case = Case("program", writing_by_address, MODES, (), ("tiny",))
+    own = made_call(case, "tiny", 0, "cpu")
+    scripts = Scripts(case, "infer", (Act(1), Act(2, expands=True)), own, lambda _: own, watches_leaks=False)
+    assert not any(act.expands for act in scripts.without(observe(scripts.script(), "infer", 0)).acts)

@@ -139,3 +139,5 @@ def test_locate_in_models_takes_those_that_a_mutant_names_first() -> None:
     names = list(dict.fromkeys(row.name for row in rows))
     assert names == ["zoo.segformer", *MODELS] and {row.backend for row in rows} == {"assay"}
     assert {row.mode for row in rows} == {"infer", "train"}
+    others = list(dict.fromkeys(row.name for row in model_rows(("zoo.vit",), "assay", start=len(MODELS) + 1)))
+    assert others[:3] == ["zoo.vit", MODELS[1], MODELS[3]] and sorted(others) == sorted(MODELS)

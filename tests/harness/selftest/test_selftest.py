@@ -58,6 +58,14 @@ KILLED = {
     "leaves_a_file_open": ("infer", "held"),
     "leaves_a_thread_waiting": ("train", "held"),
     "flushes_tiny_numbers": ("infer", "ambient"),
+    "leaves_collection_off": ("infer", "ambient"),
+    "leaves_warnings_ignored": ("infer", "ambient"),
+    "leaves_a_dispatch_mode_on": ("infer", "ambient"),
+    "leaves_backward_in_one_thread": ("infer", "ambient"),
+    "leaves_a_hook_on_a_leaf": ("train", "hooks_left"),
+    "reserves_too_much_memory": ("infer", "storage"),
+    "holds_inputs_in_a_cycle": ("infer", "held"),
+    "prints_in_every_call": ("infer", "printed"),
 }
 """Faults that one row of a small model shows: the mode, and the field that differs."""
 

@@ -18,7 +18,7 @@ taken over.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from typing import Any
 
 from assay.compiler.codegen.call.source import LITERALS, Source
@@ -125,7 +125,11 @@ class _Emission:
             if number < behind:
                 continue
             if not isinstance(part, Stretch):
-                self._ordered(number, part)
+                behind = self._accumulations_from(number)
+                if behind > number + 1:
+                    self._accumulate_each(range(number, behind))
+                else:
+                    self._ordered(number, part)
             elif groups := self.leaves.get(number):
                 self._by_leaves(number, part, groups)
                 behind = groups[-1][-1] + 1
@@ -291,6 +295,37 @@ class _Emission:
         self._line(f"{run}({self._text(leaf)}, box)  # {step.label} ({step.node})")
         if self.last.get(self._text(leaf)) == number and self._is_droppable(self._text(leaf)):
             self._line(f"del {self._text(leaf)}")
+
+    def _accumulations_from(self, number: int) -> int:
+        """The number behind the last of the accumulations that follow each other from this part on."""
+        while number < len(self.parts):
+            part = self.parts[number]
+            if isinstance(part, Stretch) or self.backward.steps[part.step].kind != "accumulate":
+                break
+            number += 1
+        return number
+
+    def _accumulate_each(self, numbers: Sequence[int]) -> None:
+        """Accumulations that follow each other, as one call.
+
+        gradients = [made_4_0, made_4_1]
+        del made_4_0, made_4_1
+        accumulate_each((input_1, input_2), gradients)
+        """
+        steps = [(number, self.backward.steps[self.parts[number].step]) for number in numbers]  # type: ignore[union-attr]
+        pairs = [(number, *map(self._text, step.arguments)) for number, step in steps]
+        for (number, step), (_, _, gradient) in zip(steps, pairs, strict=True):
+            if step.arguments[1] in self.backward.behind_ours:
+                self._line(f"reached_{self.parts[number].step} = {gradient} is not None")  # type: ignore[union-attr]
+        self._line(f"gradients = [{', '.join(gradient for _, _, gradient in pairs)}]")
+        self._forget(gradient for number, _, gradient in pairs if self.last.get(gradient, -1) in numbers)
+        run = self.source.bind("accumulate_each", engine_calls.accumulate_each)
+        self._line(f"{run}(({''.join(f'{leaf}, ' for _, leaf, _ in pairs)}), gradients)")
+        self._forget(leaf for number, leaf, _ in pairs if self.last.get(leaf, -1) in numbers)
+
+    def _forget(self, names: Iterable[str]) -> None:
+        if found := list(dict.fromkeys(names)):
+            self._line(f"del {', '.join(found)}")
 
     def _drop(self, number: int, part: Part, gone: Set[str] = frozenset()) -> None:
         """Deletes what nobody reads behind a part, but for the variables that are `gone`."""

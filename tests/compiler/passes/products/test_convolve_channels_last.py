@@ -10,6 +10,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.nn import functional as F
 
 from assay.compiler.entry import dynamo as fx
+from assay.compiler.ir.graph.replacement import verify_views
 from assay.compiler.ir.graph.roles import Program, Signature
 from assay.compiler.passes import CHOICES
 from assay.compiler.passes.products.convolve_channels_last import convolve_channels_last
@@ -171,3 +172,21 @@ def test_convolve_channels_last_of_a_gpu_turns_weights_too(dtype: torch.dtype, m
 
 def test_convolve_channels_last_of_a_gpu_leaves_what_is_no_half() -> None:
     assert convolve_channels_last(on_gpu(torch.float32)) == 0
+
+
+def test_convolve_channels_last_keeps_views_where_only_the_weight_is_turned() -> None:
+    """The image lies with its channels innermost already, and so does the result, of which a view is taken."""
+
+    def f(x: Tensor, weight: Tensor) -> list[Tensor]:
+        for _ in range(3):
+            x = F.conv2d(x, weight, padding=1)
+        return [x.permute(0, 2, 3, 1) * 2]
+
+    with FakeTensorMode(), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(torch._C, "_conv_determine_backend_memory_format", lambda *_: torch.channels_last)
+        image = torch.empty(2, 8, 6, 6, dtype=torch.bfloat16, device="cuda").to(memory_format=torch.channels_last)
+        program = Program(
+            make_fx(f)(image, torch.empty(8, 8, 3, 3, dtype=torch.bfloat16, device="cuda")), Signature((), ())
+        )
+        assert convolve_channels_last(program) == 3
+    verify_views(program.module.graph)

@@ -370,3 +370,26 @@ def test_chains_between_forwards_and_their_backwards_are_as_in_eager(
             if what == "apart":
                 graphs[which]._pool = lambda place, here: Pool(0, here)  # type: ignore[method-assign]
         assert all(torch.equal(value, expected) for value, expected in kept)
+
+
+def test_a_result_that_is_let_go_again_is_not_copied_any_more() -> None:
+    """It was held over one call. Where it is held again, it takes twice as many calls."""
+    graph = made(lambda w, x: (w * x,), [WEIGHT, UserInput(1)])
+    w, x = torch.randn(4), torch.randn(4)
+
+    def calls_until_it_lies_still() -> int:
+        for count in range(1, 100):
+            first, second = (graph([w, x])[0].data_ptr() for _ in range(2))
+            if first == second == Tape.made[-1].own[0].data_ptr():
+                return count
+        raise AssertionError("it is copied by every call")
+
+    for _ in range(ROUNDS):
+        graph([w, x])
+    waits = []
+    for _ in range(3):
+        kept = [graph([w, x])[0] for _ in range(3)]
+        assert len({each.data_ptr() for each in kept}) == 3 and torch.equal(kept[0], w * x)
+        del kept
+        waits.append(calls_until_it_lies_still())
+    assert waits[0] < waits[1] < waits[2], "the more often it was wrong"

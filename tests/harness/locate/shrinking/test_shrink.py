@@ -13,7 +13,7 @@ from assay.harness.discover import discover
 from assay.harness.locate.ladder import Found, Step
 from assay.harness.locate.rungs import Rung
 from assay.harness.locate.shrinking import shrink
-from assay.harness.locate.shrinking.graph_program import MARKED, Given, GraphProgram, plainer
+from assay.harness.locate.shrinking.graph_program import DRAWN, MARKED, RECORDED, Given, GraphProgram, copied, plainer
 from assay.harness.locate.shrinking.shrink import Budget, NotShrunk, Shrunk, shrunk
 from assay.harness.locate.shrinking.shrink_worker import Shrinking
 from assay.harness.outcome import Result
@@ -62,12 +62,26 @@ def test_shrink_leaves_out_a_program_that_does_not_end(monkeypatch: pytest.Monke
 def test_shrink_tries_pieces_of_a_large_graph_first_while_there_is_time(
     left_s: float, calls: int, tmp_path: Path
 ) -> None:
+    first = next(searching(tmp_path, "traced", left_s)._programs())
+    assert len(first.program.operators("infer")) == calls
+
+
+def test_shrink_tries_the_first_call_that_differs_in_a_large_graph_before_all_others(tmp_path: Path) -> None:
+    programs = searching(tmp_path, "wrong", left_s=0)._programs()
+    alone, with_others, whole = (next(programs).program for _ in range(3))
+    assert alone.operators("infer") == ("gelu",) and with_others.operators("infer") == ("sin", "add", "gelu")
+    assert len(whole.operators("infer")) == 25
+    assert searching(tmp_path, "wrong", left_s=0).tried, "another process begins with it no more"
+
+
+def searching(folder: Path, backend: str, left_s: float) -> Shrinking:
+    """The search of one process in a large graph."""
     request = {
         "origin": f"{FILE}::many_calls", "case": "wrong_gelu.many_calls", "mode": "infer", "size": "tiny", "seed": 0,
-        "kind": ["diverged", ["values"], ""], "folder": str(tmp_path), "left_s": left_s, "most": None,
+        "kind": ["diverged", ["values"], ""], "folder": str(folder), "left_s": left_s, "most": None, "acts": None,
+        "rung": f"{NAME}:{backend}", "is_warm": False,
     }  # fmt: skip
-    first = next(Shrinking(request, lambda told: None)._programs())
-    assert len(first.program.operators("infer")) == calls
+    return Shrinking(request, lambda told: None)
 
 
 def test_shrink_says_that_its_time_was_up_before_anything_failed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -133,3 +147,39 @@ def test_graph_program_draws_an_input_and_keeps_what_is_no_number_in_it() -> Non
     assert made.shape == x.shape and torch.equal(made.isfinite(), x.isfinite())
     assert made[0, 7].isnan() and made[2, 1] == float("inf") and bool((made[1] == float("-inf")).all())
     assert not [each for each in plainer(Given("y", torch.ones(2))) if each.values == MARKED]
+
+
+LAYOUTS = {
+    "rows": torch.randn(4, 6),
+    "transposed": torch.randn(6, 4).t(),
+    "with gaps": torch.randn(4, 12)[:, ::2],
+    "expanded": torch.randn(4, 1).expand(4, 6),
+    "expanded with gaps": torch.randn(8, 1, 3)[::2].transpose(0, 2).expand(3, 5, 4),
+    "one number": torch.randn(()).expand(4),
+    "bytes with gaps": torch.arange(12, dtype=torch.uint8).reshape(4, 3)[:, 1:],
+}
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_graph_program_keeps_the_layout_of_what_was_recorded(layout: str) -> None:
+    x = LAYOUTS[layout]
+    y = copied(x)
+    assert y.stride() == x.stride() and torch.equal(y, x) and y.data_ptr() != x.data_ptr()
+    graph = torch.fx.Graph()
+    graph.output((graph.call_function(torch.sin, (graph.placeholder("x"),)),))
+    for values in (RECORDED, DRAWN):
+        program = GraphProgram.of(torch.fx.GraphModule({}, graph), [y])
+        made = program if values == RECORDED else program.drawn()
+        (given,) = made.case("drawn", "infer").make("tiny")[1]
+        assert (given.shape, given.stride(), given.dtype) == (x.shape, x.stride(), x.dtype)
+        assert values == DRAWN or torch.equal(given, x)
+
+
+def test_graph_program_has_windows_in_rows() -> None:
+    x = torch.arange(10.0).unfold(0, 4, 1)
+    assert torch.equal(copied(x), x) and copied(x).is_contiguous()
+
+
+def test_shrink_keeps_the_gaps_without_which_nothing_fails() -> None:
+    made = least("of_columns_with_gaps", "wrong_with_gaps", VALUES)
+    assert made.operators == ("gelu",) and made.is_text_alone and "empty_strided" in made.inputs
