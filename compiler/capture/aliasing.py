@@ -8,7 +8,7 @@ none is exactly how eager made it. Replaying that chain on the real base gives e
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal, TypeGuard, cast
 
@@ -24,9 +24,13 @@ from assay.compiler.ir.graph.roles import (
     Base,
     CallInput,
     Constant,
+    Effect,
     Input,
     Layout,
+    Mutation,
     OutputRole,
+    Replaced,
+    Resized,
     Restride,
     Result,
     Same,
@@ -53,7 +57,7 @@ class Aliases:
 
     `owners` maps the node that holds an input's value after the call to that input; `storages` are the storages that
     the inputs have while recording, `members` those that share memory, by the call that makes them of it, `arguments`
-    what stands for the inputs while recording.
+    what stands for the inputs while recording; those that are given other memory are `replaced`.
     """
 
     trace: Trace
@@ -63,12 +67,18 @@ class Aliases:
     arguments: Mapping[object, torch.Tensor]
     returned: dict[OutputRole, Returned] = field(default_factory=dict)
     differentiable: set[OutputRole] = field(default_factory=set)
+    replaced: dict[CallInput, torch.Tensor] = field(default_factory=dict)
     _homes: dict[fx.Node, UserOutput | Base] = field(default_factory=dict)
     _first: dict[fx.Node, int] = field(default_factory=dict)
 
-    def results(self, values: list[object]) -> tuple[Result, ...]:
-        """How each of the call's flat results is made."""
-        recorded = [(index, value) for index, value in enumerate(values) if _is_recorded(value)]
+    def results(self, returned: Sequence[object], memory: Sequence[torch.Tensor] = ()) -> tuple[Result, ...]:
+        """How each of the call's flat results is made; then how the other `memory` is that inputs are given."""
+        values = [*returned, *memory]
+        recorded = [
+            (index, value)
+            for index, value in enumerate(values)
+            if _is_recorded(value) and not self._given_memory(value)
+        ]
         for index, value in recorded:
             self._claim_home(index, value)
         for index, value in self._written_through_views(recorded):
@@ -76,8 +86,15 @@ class Aliases:
         for index, value in recorded:
             self._first.setdefault(self.trace.node_of(value), index)
         results = tuple(self._result(index, value) for index, value in enumerate(values))
+        for result, made in zip(returned, results, strict=False):
+            if _is_recorded(result) and not isinstance(made, Input | Same):
+                self._check_memory(result, made)
         self._check_apart()
         return results
+
+    def _given_memory(self, value: object) -> CallInput | None:
+        """The input that a value is, if its storage was replaced."""
+        return next((role for role, argument in self.replaced.items() if argument is value), None)
 
     def _check_apart(self) -> None:
         """Raises: Unsupported where two values that the graph returns share memory, of which a pass may make one."""
@@ -96,6 +113,30 @@ class Aliases:
             calls = self.trace.restrides_of(argument)
             if calls:
                 yield Restride(role, tuple(ViewStep(call.target, self._arguments(call.arguments)) for call in calls))
+
+    def resizes(self, arguments: Mapping[CallInput, torch.Tensor]) -> Iterator[Resized]:
+        """The sizes that the storages of inputs have in the end, each said of one input that lies in it."""
+        first = {argument.untyped_storage()._cdata: role for role, argument in reversed(list(arguments.items()))}
+        for role in first.values():
+            yield from self._resized(role, self.trace.storage_sizes_of(arguments[role]))
+
+    def _resized(self, role: CallInput, sizes: Sequence[int | torch.SymInt]) -> Iterator[Resized]:
+        if sizes:
+            nbytes = self._size(self.trace.node_of(size), size) if isinstance(size := sizes[-1], torch.SymInt) else size
+            yield Resized(role, nbytes, max(1 if isinstance(one, torch.SymInt) else one for one in sizes))
+
+    def replacement(self, role: CallInput, by: Result, growth: int, written: Mutation | None) -> Iterator[Effect]:
+        """How an input is given its other memory, and how the storages before and after are sized. Its version grows
+        by so much in all."""
+        argument = self.replaced[role]
+        found = self.trace.replacement_of(argument)
+        assert found is not None
+        if not isinstance(by, UserOutput | View) or (isinstance(by, View) and isinstance(by.of, Same)):
+            raise Unsupported("the program sets an input to a tensor whose relation to its results is not known")
+        yield from self._resized(role, found.sizes)
+        yield Replaced(role, by, growth - (written.writes if written else 0) - (not found.is_data), found.is_data)
+        for resized in self._resized(role, self.trace.storage_sizes_of(argument)):
+            yield replace(resized, most=0)
 
     def layouts(self) -> Iterator[Layout]:
         """The strides that outputs have in eager, where the recorded value was made anew with others."""
@@ -163,6 +204,8 @@ class Aliases:
             return self._size(self.trace.node_of(value), value)
         if not _is_recorded(value):
             return Constant(value)
+        if (given := self._given_memory(value)) is not None:
+            return Input(given)
         node = self.trace.node_of(value)
         first = self._first[node]
         if first != index:
@@ -171,9 +214,7 @@ class Aliases:
         if owner is not None and not isinstance(owner, Shared):
             return Input(owner)
         home = self._homes.get(node)
-        made = home if isinstance(home, UserOutput) else self._view(node, value)
-        self._check_memory(value, made)
-        return made
+        return home if isinstance(home, UserOutput) else self._view(node, value)
 
     def _check_memory(self, value: torch.Tensor, made: Result) -> None:
         """Raises: Unsupported where a result that shares memory with an input was not found to be a view of one."""
@@ -195,6 +236,8 @@ class Aliases:
     def _view(self, node: fx.Node, value: torch.Tensor) -> View:
         needs_gradient = value.requires_grad  # asked first: being asked for its history a view may lose it
         flows, base = history_of(value) is not None, base_of(value)
+        if (given := self._given_memory(base)) is not None:
+            return self._view_of_replaced(given, node, value)
         if is_wrapper(value) or (base is not None and is_wrapper(base)):
             return self._view_of_wrapper(value, base, flows)
         if needs_gradient and not flows and base is not None and not base.requires_grad:
@@ -225,6 +268,14 @@ class Aliases:
             self.returned[of] = base
             self.differentiable.add(of)
         return View(of, how, _is_in_grad_mode(value))
+
+    def _view_of_replaced(self, given: CallInput, node: fx.Node, value: torch.Tensor) -> View:
+        """A view of an input whose storage was replaced. Raises: Unsupported for one of what it was before that."""
+        of = self.trace.node_of(self.replaced[given])
+        root, how = self._chain(node, of)
+        if root is not of or is_refused(value):
+            raise Unsupported("the program returns a view of an input that was taken before its storage was replaced")
+        return View(given, how, _is_in_grad_mode(value))
 
     def _view_of_wrapper(self, value: torch.Tensor, base: torch.Tensor | None, flows: bool) -> View:
         """A wrapper, or a view of one, that is a view of an input or of a wrapper that the graph makes.

@@ -6,7 +6,7 @@ import functools
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch._higher_order_ops.torchbind import call_torchbind
@@ -34,7 +34,7 @@ from assay.compiler.capture.user_code.rewritten_calls import UserCalls
 from assay.compiler.capture.user_code.script_objects import record_method as record_method  # so does each of these
 from assay.compiler.capture.user_code.token_calls import record_call_with_token as record_call_with_token
 from assay.compiler.capture.user_code.triton_kernels import record_launch as record_launch  # which registers it
-from assay.compiler.capture.wrapper_views import check_copied
+from assay.compiler.capture.wrapper_views import ALIASES, check_copied
 from assay.compiler.errors import Unexpected, Unsupported
 from assay.compiler.ir.graph.captured import Captured
 from assay.compiler.ir.graph.roles import (
@@ -50,6 +50,7 @@ from assay.compiler.ir.graph.roles import (
     InputRole,
     Mutation,
     OutputRole,
+    Replaced,
     Result,
     Same,
     Shared,
@@ -171,7 +172,13 @@ def _run(trace: Trace, call: Call, arguments: list[object]) -> list[object]:
     for a program that no fake tensors can run."""
     try:
         rewriting = nullcontext() if trace.pre_dispatch else UserCalls()  # what it makes of composite operators
-        with levels_kept(), trace.noting_modes(), rewriting, UnrecordedWrites(), trace.noting_offsets():
+        with (
+            levels_kept(),
+            trace.noting_modes(),
+            rewriting,
+            UnrecordedWrites(trace.assign_data),
+            trace.noting_offsets(),
+        ):
             return list(call.function(arguments))
     except Unsupported:
         raise
@@ -334,26 +341,35 @@ def _sign(
 ) -> Captured:
     for one in bound:
         _check_kept(trace, one)
-    mutations = {one.role: _mutation(trace, one) for one in bound if _is_written(trace, one)}
-    storages = frozenset(_storage(value) for one in bound for value in (one.argument, *inner_tensors(one.argument)))
-    aliases = Aliases(
-        trace, _owners(trace, bound, bases), storages, _members(trace, bound), {b.role: b.argument for b in bound}
-    )
-    bumps = [Bump(one.role, _version_growth(trace, one)) for one in bound if one.role not in mutations]
+    replaced = [one for one in bound if _is_replaced(trace, one)]
+    staying = [one for one in bound if one not in replaced]
+    lying = [*staying, *(_as_it_was(trace, one) for one in replaced)]
+    mutations = {one.role: _mutation(trace, one) for one in lying if _is_written(trace, one) and _is_kept(trace, one)}
+    storages = frozenset(_storage(value) for one in lying for value in (one.argument, *inner_tensors(one.argument)))
+    arguments = {one.role: one.argument for one in bound}
+    owners, members = _owners(trace, staying, bases), _members(trace, staying)
+    aliases = Aliases(trace, owners, storages, members, {one.role: one.argument for one in bound})
+    aliases.replaced.update((one.role, one.argument) for one in replaced)
+    bumps = [Bump(one.role, _version_growth(trace, one)) for one in staying if one.role not in mutations]
     effects = [
-        *aliases.restrides({one.role: one.argument for one in bound}),
+        *aliases.restrides(arguments),
         *_detached(bound),
+        *aliases.resizes({one.role: one.argument for one in staying}),
         *(bump for bump in bumps if bump.by),
         *_relied_on(trace, bound),
         *ambient,
     ]
-    made = aliases.results(results)
+    made = aliases.results(results, list(map(_other_memory, replaced)))
+    given, made = made[len(results) :], made[: len(results)]
+    for one, by in zip(replaced, given, strict=True):
+        effects += aliases.replacement(one.role, by, version(one.argument) - one.version, mutations.get(one.role))
     effects += [*aliases.layouts(), *_inference(aliases, results, made), *_varying(made, results)]
-    returned: dict[OutputRole, Returned] = {**_writes(trace, bound, bases, mutations), **aliases.returned}
+    returned: dict[OutputRole, Returned] = {**_writes(trace, lying, bases, mutations), **aliases.returned}
     seen = {role for role, value in returned.items() if isinstance(role, Mutation) and isinstance(value, torch.Tensor)}
     differentiable = frozenset(aliases.differentiable | seen)
     if differentiable:
         _check_views_before_growth(made, effects)
+        _check_moved_writes(mutations, effects)
     signature = Signature(inputs, tuple(returned), made, differentiable, tuple(effects))
     leaves: dict[CallInput | Shared, torch.Tensor] = {b: leaf for b, leaf in bases.items() if leaf.requires_grad}
     own = [one for one in bound if one.required_grad and not one.is_shared]
@@ -382,7 +398,7 @@ def _check_kept(trace: Trace, one: Bound) -> None:
     """
     for inner in inner_tensors(one.argument):
         torch._sync(inner)
-        if torch._functionalize_was_storage_changed(functional_elem(inner)):
+        if torch._functionalize_was_storage_changed(functional_elem(inner)) and not _is_replaced(trace, one):
             raise Unsupported("the program replaces the storage of an input (set_, .data = ...)")
         if inner is not one.argument and trace.restrides_of(inner):
             raise Unsupported("the program changes the shape or strides of an inner tensor of an input in place")
@@ -400,6 +416,48 @@ def _is_written(trace: Trace, one: Bound) -> bool:
     elems = map(functional_elem, inner_tensors(one.argument))
     written = any(map(torch._functionalize_has_data_mutation, elems))  # type: ignore[attr-defined]
     return written and (not one.is_shared or trace.writes_by(one.role) > 0)
+
+
+def _is_replaced(trace: Trace, one: Bound) -> bool:
+    """Whether an input is another tensor's memory after the call. Raises: Unsupported where more than that happened.
+
+    One that was given its own memory back is not.
+    """
+    found = trace.replacement_of(one.argument)
+    if found is None:
+        return False
+    is_other = one.is_shared or trace.restrides_of(one.argument) or history_of(one.root) is not one.history
+    if is_other or (one.required_grad and _is_read_before(trace.node_of(found.old))):
+        raise Unsupported("the program replaces the storage of an input (set_, .data = ...)")
+    return True
+
+
+def _is_read_before(alias: torch.fx.Node) -> bool:
+    """Whether an input was read or written before this alias of it was taken. What autograd knows of that is lost: a
+    leaf that is set begins a history of its own."""
+    if alias.op == "placeholder":
+        return len(alias.users) > 0
+    of = node_argument(alias, 0) if alias.target in ALIASES else alias
+    return of.op != "placeholder" or len(of.users) > 1
+
+
+def _as_it_was(trace: Trace, one: Bound) -> Bound:
+    """What stands for the memory that an input had before it was given other memory; it is read while that happened."""
+    found = trace.replacement_of(one.argument)
+    assert found is not None
+    return replace(one, argument=found.old, version=version(found.old) - (found.version - one.version))
+
+
+def _other_memory(one: Bound) -> torch.Tensor:
+    """An alias of what an input is after its storage was replaced, of which nobody takes a gradient."""
+    with torch.no_grad():
+        return one.argument.detach()
+
+
+def _is_kept(trace: Trace, one: Bound) -> bool:
+    """Whether what was written is there after the call: a storage that was freed holds nothing."""
+    sizes = trace.storage_sizes_of(one.argument)
+    return not sizes or sizes[-1] != 0 or history_of(one.root) is not one.history
 
 
 def _mutation(trace: Trace, one: Bound) -> Mutation:
@@ -476,6 +534,13 @@ def _check_views_before_growth(results: Sequence[Result], effects: Sequence[Effe
     is_behind = any(isinstance(result, View) and result.is_early and result.needs_sizes for result in results)
     if is_behind and any(isinstance(effect, Bump) for effect in effects):
         raise Unsupported("the program returns a view of symbolic sizes that was taken before a view was changed")
+
+
+def _check_moved_writes(mutations: Mapping[CallInput, Mutation], effects: Sequence[Effect]) -> None:
+    """Raises: Unsupported where an input is given the memory of another that is written, and gradients are recorded:
+    versions of both would be asked for in backward, and one of them is that of the write."""
+    if any(isinstance(one, Replaced) and getattr(one.by, "of", None) in mutations for one in effects):
+        raise Unsupported("the program replaces the storage of an input (set_, .data = ...)")
 
 
 def _check_shared_views(call: Call, results: tuple[Result, ...]) -> None:

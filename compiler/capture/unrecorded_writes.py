@@ -1,7 +1,7 @@
 """Notices calls that torch does not record as the writes that they are.
 
 Functionalization loses some writes of `out=` (`linalg.matrix_rank`): the graph would return what `out` held before. It
-loses the dtype of what a program assigns to `tensor.data`, as `module.to(dtype)` does.
+loses what a program assigns to `tensor.data`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,11 @@ SET_DATA = torch.Tensor.data.__set__  # type: ignore[attr-defined]
 
 class UnrecordedWrites(TorchFunctionMode):
     """While it is entered, a call that leaves the version of one of its `out=` as it was raises Unsupported. So does an
-    assignment to `data` in another dtype."""
+    assignment to `data` in another dtype, as `module.to(dtype)` makes. `assign_data` is given those to inputs."""
+
+    def __init__(self, assign_data: Callable[[torch.Tensor, torch.Tensor], bool]) -> None:
+        super().__init__()
+        self.assign_data = assign_data
 
     def __torch_function__(
         self, func: Callable[..., Any], types: Sequence[type], args: Sequence[Any] = (),
@@ -29,6 +33,8 @@ class UnrecordedWrites(TorchFunctionMode):
     ) -> Any:  # fmt: skip
         if func == SET_DATA and args[0].dtype != args[1].dtype:
             raise Unsupported(f"the program gives a tensor of {args[0].dtype} data of {args[1].dtype}")
+        if func == SET_DATA and self.assign_data(*args):
+            return None
         out = (kwargs or {}).get("out")
         if out is None:
             return func(*args, **kwargs or {})

@@ -53,6 +53,8 @@ from assay.compiler.ir.graph.roles import (
     OutputRole,
     Parameter,
     Program,
+    Replaced,
+    Resized,
     Shared,
     Tangent,
     Token,
@@ -421,7 +423,11 @@ def _check_metadata(inputs: _Inputs, before: list[dict[str, object]], after: lis
 
 
 def _check_effects(inputs: _Inputs, captured: Captured, kind: _Kind) -> None:
-    """Raises: ExportError for a write that reaches more than the input itself, and for a mode that is left changed."""
+    """Raises: ExportError for a write that reaches more than the input itself, for a storage that is sized anew, and
+    for a mode that is left changed."""
+    for effect in captured.signature.effects:
+        if isinstance(effect, Resized | Replaced):
+            raise ExportError.because("storage", input=inputs.labels[effect.of.index])
     groups = overlaps(inputs.values, versions=False)
     for role in captured.signature.outputs:
         if isinstance(role, Mutation):

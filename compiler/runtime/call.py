@@ -210,6 +210,22 @@ def cut_off(value: torch.Tensor) -> None:
         value.detach_()
 
 
+def fill_out(value: torch.Tensor, least: int) -> None:
+    """Gives a tensor whose storage was freed, or made too small, the memory that its elements need, and at least this
+    many bytes."""
+    reach = sum((size - 1) * step for size, step in zip(value.shape, value.stride(), strict=True)) + 1
+    elements = (value.storage_offset() + reach) * value.element_size() if value.numel() else 0
+    needed = max(int(elements), least)
+    if value.untyped_storage().nbytes() < needed:
+        value.untyped_storage().resize_(needed)
+
+
+def resize_storage(value: torch.Tensor, nbytes: int) -> None:
+    """Gives the storage of a tensor this size: 0 frees it."""
+    if value.untyped_storage().nbytes() != nbytes:
+        value.untyped_storage().resize_(nbytes)
+
+
 def overwrite(kept: torch.Tensor, new: torch.Tensor) -> None:
     """Copies the value of an input after the call into it, where autograd records the copy.
 

@@ -289,9 +289,9 @@ def storage_resized_up_and_down() -> Made:
 @program(storage)
 def storage_of_an_input_freed() -> Made:
     def f(x: Tensor, w: Tensor) -> Tensor:
-        y = x * w
+        y, size = x * w, x.untyped_storage().nbytes()
         x.untyped_storage().resize_(0)
-        x.untyped_storage().resize_(x.numel() * x.element_size())
+        x.untyped_storage().resize_(size)
         x.fill_(2)
         return y.detach() + w
 

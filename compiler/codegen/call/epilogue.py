@@ -17,6 +17,8 @@ from assay.compiler.ir.graph.roles import (
     Effect,
     GradMode,
     Mutation,
+    Replaced,
+    Resized,
     Restride,
     Same,
     Shared,
@@ -26,7 +28,15 @@ from assay.compiler.ir.graph.roles import (
     View,
     Written,
 )
-from assay.compiler.runtime.call import bump_version, cut_off, leaf_grad_off, note_varying, overwrite, write_back
+from assay.compiler.runtime.call import (
+    bump_version,
+    cut_off,
+    leaf_grad_off,
+    note_varying,
+    overwrite,
+    resize_storage,
+    write_back,
+)
 from assay.compiler.torch_compat import BEFORE_2_13
 
 
@@ -46,8 +56,16 @@ def emit_epilogue(source: Source, signature: Signature, checked: Sequence[CallIn
     for of in checked:
         kept = name_of_kept(of)
         source.line(1, f"written.append(({kept}.detach(), {kept}._version))")
+    for place, effect in enumerate(signature.effects):
+        if isinstance(effect, Replaced):
+            _emit_resizes(source, signature.effects[:place], effect.of)
+            _emit_replaced(source, len(results) + place, effect)
     for index in sorted(results.keys() - names.keys(), key=lambda index: _depth(signature, index)):
         names[index] = emit_result(source, index, results[index], names)
+    replaced = {effect.of: place for place, effect in enumerate(signature.effects) if isinstance(effect, Replaced)}
+    for place, effect in enumerate(signature.effects):
+        if isinstance(effect, Resized) and place > replaced.get(effect.of, -1):
+            _emit_resizes(source, [effect], effect.of)
     for effect in signature.effects:
         if isinstance(effect, Varies) and not BEFORE_2_13:
             source.line(1, f"{source.bind('note_varying', note_varying)}({names[effect.index]}, {{*{effect.dims}}})")
@@ -78,6 +96,24 @@ def _emit_effect(source: Source, effect: Effect) -> None:
             source.line(1, f"{source.bind('bump_version', bump_version)}(keep_{of.index}, {grown})")
         case Written(of, by) if by:
             source.line(1, f"{source.bind('bump_version', bump_version)}(keep_{of.index}, {by})")
+
+
+def _emit_resizes(source: Source, effects: Sequence[Effect], of: CallInput) -> None:
+    for effect in effects:
+        if isinstance(effect, Resized) and effect.of == of:
+            nbytes = name_of(effect.nbytes) if isinstance(effect.nbytes, Size) else effect.nbytes
+            source.line(1, f"{source.bind('resize_storage', resize_storage)}({name_of_kept(of)}, {nbytes})")
+
+
+def _emit_replaced(source: Source, index: int, effect: Replaced) -> None:
+    """An input is given the memory of another tensor, which is made as a result of this index would be."""
+    kept, new = name_of_kept(effect.of), emit_result(source, index, effect.by, {})
+    if effect.is_data:
+        source.line(1, f"{kept}.data = {new}")
+    else:
+        source.line(1, f"{source.unrecorded()}{kept}.set_({new})")
+    if effect.growth:
+        source.line(1, f"{source.bind('bump_version', bump_version)}({kept}, {effect.growth})")
 
 
 def _emit_writes(source: Source, signature: Signature) -> None:

@@ -22,6 +22,8 @@ from assay.compiler.ir.graph.roles import (
     Mutation,
     Parameter,
     Program,
+    Replaced,
+    Resized,
     Restride,
     Shared,
     Signature,
@@ -35,6 +37,7 @@ from assay.compiler.ir.tensors.wrappers import is_wrapper
 from assay.compiler.runtime.call import (
     base_of,
     current_device,
+    fill_out,
     is_negative,
     laid_over,
     requires_grad,
@@ -106,6 +109,9 @@ def emit_head(source: Source, program: Program, needs: AmbientNeeds) -> None:
             category = source.bind(effect.category.__name__, effect.category)
             place = f"{effect.filename!r}, {effect.line}"
             source.line(1, f"{source.bind('warn_from', warn_from)}({effect.message!r}, {category}, {place})")
+    for effect in signature.effects:
+        if isinstance(effect, Resized) and effect.most:
+            source.line(1, f"{source.bind('fill_out', fill_out)}({name_of_kept(effect.of)}, {effect.most})")
     for index, view in enumerate(signature.results):
         if is_ahead(view):
             emit_view(source, index, view, {})
@@ -211,7 +217,11 @@ def _needed(signature: Signature) -> set[int]:
     """The positions of the inputs that the epilogue needs."""
     roles = {result.of for result in signature.results if isinstance(result, (Input, View))}
     roles |= {role.of for role in signature.outputs if isinstance(role, Mutation)}
-    roles |= {effect.of for effect in signature.effects if isinstance(effect, (Restride, Detach, Bump))}
+    roles |= {
+        effect.of for effect in signature.effects if isinstance(effect, (Restride, Detach, Bump, Resized, Replaced))
+    }
+    views = (effect.by for effect in signature.effects if isinstance(effect, Replaced))
+    roles |= {view.of for view in views if isinstance(view, View)}
     roles |= {effect.of for effect in signature.effects if isinstance(effect, Written) and effect.by}
     return {role.index for role in roles if isinstance(role, (UserInput, Parameter, Buffer))}
 

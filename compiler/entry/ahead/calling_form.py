@@ -258,6 +258,8 @@ def _rank(program: Program, place: int) -> tuple[int, int, int]:
         return 0, role.of.index, place
     if isinstance(role, Shown) and not isinstance(role.of, UserOutput):
         return 2 if _is_shared(signature, role.of) else 0, role.of.index, place
+    if isinstance(role, Base) and (moved := signature.memory_of(role)) is not None:
+        return 0, moved.index, place
     index = _result_of(signature, role)
     is_size = isinstance(role, Saved) and isinstance(node, fx.Node) and isinstance(node.meta.get("val"), SYMBOLIC)
     return (1, index, place) if index is not None else (4 if is_size else 3, LAST, place)

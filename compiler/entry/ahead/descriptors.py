@@ -273,6 +273,8 @@ def described_output(role: OutputRole, signature: Signature) -> AOTOutput:
     if isinstance(role, Gradient):
         return GradAOTOutput(described_input(role.of, signature))
     if isinstance(role, Base):
+        if (moved := signature.memory_of(role)) is not None:
+            return InputMutationAOTOutput(described_input(moved, signature))
         views = enumerate(signature.results)
         return IntermediateBaseAOTOutput(
             PlainAOTOutput(next(i for i, view in views if isinstance(view, View) and view.of == role))

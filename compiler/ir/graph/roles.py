@@ -9,7 +9,8 @@
     Result     := the role that returns it | Same(index) | Input(of) | View(of, how, ...) | Constant(value)
     Effect     := Restride(of, how) | Detach(of) | Bump(of, by, less) | Written(of, by) | GradMode(enabled)
                 | Inference() | Layout(of, strides, offset) | Warned(message, category, filename, line)
-                | Begins(of, offset, divisor) | Freed() | Rebased(of) | Varies(index, dims)
+                | Begins(of, offset, divisor) | Freed() | Rebased(of) | Varies(index, dims) | Resized(of, nbytes, most)
+                | Replaced(of, by, growth, is_data)
 
 The calling convention, the write-back of mutations, the replay of aliases, the saved tensors and the gradients
 are all read off the signature; nothing counts offsets. The index of a call input is its position in the call.
@@ -314,8 +315,42 @@ class Begins:
         return (begins if self.divisor is None else begins % self.divisor) == self.offset
 
 
+@dataclass(frozen=True, slots=True)
+class Resized:
+    """The storage of an input has `nbytes` after the call. While the graph runs it has at least `most`, and if that is
+    not 0, what the elements need."""
+
+    of: CallInput
+    nbytes: int | Size
+    most: int
+
+
+@dataclass(frozen=True, slots=True)
+class Replaced:
+    """An input has the memory of another tensor after the call, made by `by`: by `set_`, or by assignment to `data`,
+    which leaves the version alone. The version grows by `growth`."""
+
+    of: CallInput
+    by: Result
+    growth: int
+    is_data: bool
+
+
 Effect: TypeAlias = (
-    Restride | Detach | Bump | Written | GradMode | Inference | Layout | Warned | Begins | Freed | Rebased | Varies
+    Restride
+    | Detach
+    | Bump
+    | Written
+    | GradMode
+    | Inference
+    | Layout
+    | Warned
+    | Begins
+    | Freed
+    | Rebased
+    | Varies
+    | Resized
+    | Replaced
 )
 CallInput: TypeAlias = UserInput | Parameter | Buffer
 InputRole: TypeAlias = CallInput | Shared | Tangent | Saved | Token | Seed | Inner
@@ -336,6 +371,13 @@ class Signature:
     results: tuple[Result, ...] = ()
     differentiable: frozenset[OutputRole] = frozenset()
     effects: tuple[Effect, ...] = ()
+
+    def memory_of(self, role: OutputRole) -> CallInput | None:
+        """The input that is given the memory of an output, which no result is a view of."""
+        if any(isinstance(made, View) and made.of == role for made in self.results):
+            return None
+        moved = (effect for effect in self.effects if isinstance(effect, Replaced) and isinstance(effect.by, View))
+        return next((effect.of for effect in moved if effect.by.of == role), None)  # type: ignore[union-attr]
 
     @property
     def handed_on(self) -> tuple[OutputRole, ...]:

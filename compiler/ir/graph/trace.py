@@ -41,7 +41,7 @@ from assay.compiler.ir.graph.wrapper_nodes import wrapper_behind
 from assay.compiler.ir.graph.writes.repeated_calls import follow
 from assay.compiler.ir.graph.writes.storage_offsets import OffsetsRead
 from assay.compiler.ir.graph.writes.views_beyond import check_unread
-from assay.compiler.ir.graph.writes.watching import Recording, Restrided, Watching
+from assay.compiler.ir.graph.writes.watching import Recording, Replacement, Restrided, Watching
 from assay.compiler.ir.tensors.layout.strides import SYMBOLIC, Symbolic
 from assay.compiler.ir.tensors.mutating_operators import functional_elem
 from assay.compiler.ir.tensors.value_checks import IS_CHECK, MAY_REFUSE, may_refuse
@@ -224,6 +224,18 @@ class Trace:
     def writes_by(self, owner: object) -> int:
         """How many calls wrote through what `owner` owns."""
         return self._functional_mode.writes[owner]
+
+    def storage_sizes_of(self, value: torch.Tensor) -> tuple[int | torch.SymInt, ...]:
+        """The sizes in bytes that the storage of an input was given, one after the other."""
+        return self._functional_mode.storage_sizes_of(value)
+
+    def replacement_of(self, value: torch.Tensor) -> Replacement | None:
+        """What became of an input's own storage, if it was replaced."""
+        return self._functional_mode.replacement_of(value)
+
+    def assign_data(self, value: torch.Tensor, new: torch.Tensor) -> bool:
+        """`value.data = new`, if they are an input and another tensor of this recording. Returns: whether they are."""
+        return self._functional_mode.assign_data(value, new)
 
     def restrides_of(self, value: torch.Tensor) -> tuple[Restrided, ...]:
         """The calls that changed the shape or strides of this very tensor in place."""

@@ -6,7 +6,7 @@ import itertools
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 import torch
@@ -33,6 +33,7 @@ from assay.compiler.ir.graph.writes.written_layouts import (
 )
 from assay.compiler.ir.tensors import mutating_operators
 from assay.compiler.ir.tensors.degrees_of_freedom import warn_of_freedom
+from assay.compiler.ir.tensors.in_place import version
 from assay.compiler.ir.tensors.layout import fake_strides
 from assay.compiler.ir.tensors.layout.strides import (
     hint,
@@ -52,6 +53,10 @@ Call = tuple[Any, tuple[Any, ...], dict[str, Any]]
 REPLACES = (torch.ops.aten.set_,)
 """Calls that give a tensor other memory: one of an input is refused when storages are compared, and never replayed."""
 
+RESIZE_STORAGE = torch.ops.inductor.resize_storage_bytes_.default
+"""`tensor.untyped_storage().resize_(...)` as an operator, as Dynamo has it. A graph has no storages: the call sizes
+them."""
+
 
 @dataclass(frozen=True, slots=True)
 class Restrided:
@@ -67,6 +72,17 @@ def _restrided(call: Call) -> Restrided:
     if func is torch.ops.aten.resize_as_.default:
         return Restrided(torch.ops.aten.resize_.default, (list(args[1].shape), *args[2:], *kwargs.values()))
     return Restrided(func, (*args[1:], *kwargs.values()))
+
+
+@dataclass(frozen=True, slots=True)
+class Replacement:
+    """An input whose storage was replaced: `old` is an alias of what it was, at its `version`; `sizes` are those that
+    the old storage was given. `is_data`: the last assignment was one to `data`."""
+
+    old: torch.Tensor
+    version: int
+    sizes: tuple[int | torch.SymInt, ...]
+    is_data: bool
 
 
 class Tensors(dict[int, torch.Tensor]):
@@ -169,6 +185,8 @@ class Watching(FunctionalTensorMode):
         self.writes: Counter[object] = Counter()
         self.divisors: dict[int, set[int]] = {}
         self._restrided: dict[int, list[Restrided]] = {}
+        self._replaced: dict[int, Replacement] = {}
+        self._storage_sizes: dict[int, list[int | torch.SymInt]] = {}
         self._owners: dict[int, object] = {}
         self._followed = Tensors()
         self._detached = Tensors()
@@ -211,6 +229,39 @@ class Watching(FunctionalTensorMode):
 
     def owner_of(self, value: object) -> object | None:
         return self._owners.get(id(value))
+
+    def storage_sizes_of(self, value: torch.Tensor) -> tuple[int | torch.SymInt, ...]:
+        """The sizes in bytes that the storage of an input was given, one after the other."""
+        return tuple(self._storage_sizes.get(value.untyped_storage()._cdata, ()))
+
+    def replacement_of(self, value: torch.Tensor) -> Replacement | None:
+        """What became of an input's own storage, if it was replaced."""
+        return self._replaced.get(id(value))
+
+    def assign_data(self, value: torch.Tensor, new: torch.Tensor) -> bool:
+        """`value.data = new`, of an input and another tensor of this recording. Returns: whether they are such."""
+        if not (_is_functional(value) and _is_functional(new) and any(value is one for one in self.inputs)):
+            return False
+        before = version(value)
+        with torch.no_grad():
+            value.set_(new.detach())  # type: ignore[call-overload]
+        self._replaced[id(value)] = replace(self._replaced[id(value)], is_data=True)
+        torch._C._autograd._unsafe_set_version_counter((value,), (before,))
+        return True
+
+    def _note_replacement(self, value: torch.Tensor) -> None:
+        """Keeps what an input is until now, in front of the first call that replaces its storage."""
+        if value.is_inference() or id(value) in self._owners:
+            raise Unsupported("the program replaces the storage of an input (set_, .data = ...)")
+        known = self._replaced.get(id(value))
+        if known is None:
+            with torch.no_grad():
+                old = value.detach()
+            with torch._C.DisableTorchFunction():
+                sizes = tuple(self._storage_sizes.pop(value.untyped_storage()._cdata, ()))
+            known = Replacement(old, version(value), sizes, is_data=False)
+            self._followed.add(value)
+        self._replaced[id(value)] = replace(known, is_data=False)
 
     def restrides_of(self, value: torch.Tensor) -> tuple[Restrided, ...]:
         """The calls that changed the shape or strides of this very tensor in place."""
@@ -255,6 +306,10 @@ class Watching(FunctionalTensorMode):
         call = (func, args, kwargs or {})
         if func is torch.ops.aten.set_.source_Tensor and _is_same_memory(*args):
             return args[0]  # `module.to(device)` sets each parameter to itself
+        if func is RESIZE_STORAGE and self._is_of_input(args[0]):
+            with torch._C.DisableTorchFunction():
+                self._storage_sizes.setdefault(args[0].untyped_storage()._cdata, []).append(args[1])
+            return None
         self._refuse_change_of_storage(func, args)
         if not isinstance(func, torch._ops.OpOverload):
             return super().__torch_dispatch__(func, types, args, kwargs)
@@ -304,13 +359,17 @@ class Watching(FunctionalTensorMode):
         return result
 
     def _refuse_change_of_storage(self, func: Any, args: tuple[Any, ...]) -> None:
-        """Raises: Unsupported for a storage in the place of an input's by which it has another form, and for another
-        size of a storage. Where the form stays, whoever records sees the other storage in the end."""
+        """Notes that an input is set to another tensor. Raises: Unsupported where a view of one is, or where the new
+        storage is that of no tensor; and for another size of the storage of an intermediate."""
         is_set = getattr(func, "overloadpacket", None) is torch.ops.aten.set_
-        if is_set and not _is_of_one_form(*args) and self._is_of_input(args[0]):
-            raise Unsupported("the program replaces the storage of an input (set_, .data = ...)")
+        if is_set and self._is_of_input(args[0]):
+            is_whole = func is torch.ops.aten.set_.source_Tensor and any(args[0] is one for one in self.inputs)
+            is_reshaped = is_whole and not _is_of_one_form(*args) and args[1]._base is not None
+            if not is_whole or is_reshaped:  # torch would make the view of the old shape again
+                raise Unsupported("the program replaces the storage of an input (set_, .data = ...)")
+            self._note_replacement(args[0])
         if "resize_storage" in getattr(func, "__name__", ""):
-            raise Unsupported(f"the program changes the size of a tensor's storage, by {func}")
+            raise Unsupported(f"the program changes the size of an intermediate's storage, by {func}")
 
     def _wrapped(self, value: torch.Tensor) -> torch.Tensor:
         """A functional tensor over a recorded one."""
