@@ -13,6 +13,7 @@ import torch
 from assay.compiler.ir.graph.backward.engine_steps import (
     Accumulated,
     Backward,
+    CallSize,
     Hook,
     Leaf,
     Made,
@@ -41,6 +42,8 @@ def run_backward(
                 return sizes[index]
             case Scalar(index):
                 return scalars[index]
+            case CallSize(context, index):
+                return hooks[context].sizes[index]
             case Hook(index):
                 return hooks[index]
             case Packed(index):

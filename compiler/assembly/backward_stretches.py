@@ -13,6 +13,7 @@ from assay.compiler.assembly.collecting_later import collecting_later
 from assay.compiler.assembly.compilers import Compilers
 from assay.compiler.autograd.whole.pieces import Piece, divided
 from assay.compiler.autograd.whole.traced import PLAIN, Traced, run_steps, trace_stretch
+from assay.compiler.capture.decompositions.kept_whole import operators_whole
 from assay.compiler.errors import Unsupported
 from assay.compiler.ir.graph.backward.engine_steps import Backward, Stretch, Value
 from assay.compiler.ir.graph.roles import GraphCall, Program
@@ -175,7 +176,8 @@ class StretchCall:
             with suppress(RuntimeError):
                 return trace_stretch(self.backward, self.stretch, given, self._known(kind.numbers), table, moving)
         try:
-            return trace_stretch(self.backward, self.stretch, given, self._known(kind.numbers), table)
+            with operators_whole():  # as they stand in the graphs of compiled calls, which are traced anew here
+                return trace_stretch(self.backward, self.stretch, given, self._known(kind.numbers), table)
         except Unsupported:
             raise
         except RuntimeError:

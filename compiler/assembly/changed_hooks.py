@@ -19,6 +19,7 @@ from assay.compiler.autograd.whole.traced import run_steps
 from assay.compiler.ir.graph.backward.engine_steps import (
     Accumulated,
     Backward,
+    CallSize,
     Hook,
     Leaf,
     Made,
@@ -181,6 +182,8 @@ class _Running:
                 return self.variables["sizes"][index]
             case Scalar(index):
                 return self.variables["scalars"][index]
+            case CallSize(context, index):
+                return self.variables["hooks"][context].sizes[index]
             case Hook(index):
                 return self.variables["hooks"][index]
             case Packed(index):

@@ -26,10 +26,10 @@ def inlined(context: Any, tangents: Sequence[object]) -> Callable[..., Sequence[
     """The formula of a function's backward, or None where that stays a call.
 
     It is a call where the function is the user's or another compiler's, and where it holds written inputs to their
-    versions. It is one where its sizes are symbols, and where gradients of its gradients come back to it.
+    versions. It is one where gradients of its gradients come back to it.
     """
     recorded = getattr(context._forward_cls, "recorded", None)
-    if recorded is None or getattr(context, "written", None) or getattr(context, "sizes", None):
+    if recorded is None or getattr(context, "written", None):
         return None
     code = recorded.__code__
     is_anchored = "ticket" in code.co_varnames[: code.co_argcount]
@@ -40,8 +40,10 @@ def inlined(context: Any, tangents: Sequence[object]) -> Callable[..., Sequence[
 class _Inlined:
     recorded: Callable[..., Sequence[Any]]
 
-    def __call__(self, tangents: Sequence[torch.Tensor | None], saved: Sequence[torch.Tensor]) -> Sequence[Any]:
-        return self.recorded(_Context(tuple(saved)), *tangents)
+    def __call__(
+        self, tangents: Sequence[torch.Tensor | None], saved: Sequence[torch.Tensor], sizes: Sequence[Any]
+    ) -> Sequence[Any]:
+        return self.recorded(_Context(tuple(saved), tuple(sizes)), *tangents)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +51,7 @@ class _Context:
     """What the graph reads of the context of a call."""
 
     saved_tensors: tuple[torch.Tensor, ...]
+    sizes: tuple[Any, ...] = ()
     next_functions: tuple[()] = ()
 
     @property

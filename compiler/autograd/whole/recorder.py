@@ -21,6 +21,7 @@ from assay.compiler.autograd.whole.stand_ins import Between, Number, stand_in, s
 from assay.compiler.ir.graph.backward.engine_steps import (
     Accumulated,
     Backward,
+    CallSize,
     Hook,
     Kind,
     Leaf,
@@ -158,7 +159,8 @@ class Recorder:
                 "backward", None, (Hook(context), tuple(inputs), tuple(saved), is_tensor), len(metas), ours
             )
         else:
-            made = self._add("formula", recorded, (tuple(inputs), tuple(saved)), len(metas), ours)
+            sizes = tuple(CallSize(context, index) for index in range(len(getattr(function, "sizes", ()))))
+            made = self._add("formula", recorded, (tuple(inputs), tuple(saved), sizes), len(metas), ours)
         return tuple(None if meta is None else value for meta, value in zip(metas, made, strict=True))
 
     def call_copy_slices_prologue(

@@ -35,7 +35,7 @@ _lock = threading.RLock()
 
 @contextmanager
 def interpolation_whole(fake_mode: FakeTensorMode, inputs: Iterable[object]) -> Iterator[None]:
-    """While it is open, these operators go to ATen, if no input has a symbol or one has bytes. One recording at a time.
+    """As `operators_whole`, if no input has a symbol or one has bytes. One recording at a time.
 
     That there are symbols tells nothing: Dynamo has one for the number that a counter of batches holds.
     """
@@ -45,6 +45,13 @@ def interpolation_whole(fake_mode: FakeTensorMode, inputs: Iterable[object]) -> 
     if (fake_mode.shape_env is None or is_symbolic) and not has_bytes:
         yield
         return
+    with operators_whole():
+        yield
+
+
+@contextmanager
+def operators_whole() -> Iterator[None]:
+    """While it is open, these operators go to ATen."""
     with _lock:
         taken = [(op, key, op.py_kernels.pop(key)) for op in WHOLE for key in KEYS if key in op.py_kernels]
         _look_up_again()

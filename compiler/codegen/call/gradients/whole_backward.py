@@ -25,6 +25,7 @@ from assay.compiler.codegen.call.source import LITERALS, Source
 from assay.compiler.ir.graph.backward.engine_steps import (
     Accumulated,
     Backward,
+    CallSize,
     Computed,
     Hook,
     Leaf,
@@ -313,7 +314,7 @@ class _Emission:
         accumulate_each((input_1, input_2), gradients)
         """
         steps = [(number, self.backward.steps[self.parts[number].step]) for number in numbers]  # type: ignore[union-attr]
-        pairs = [(number, *map(self._text, step.arguments)) for number, step in steps]
+        pairs = [(number, self._text(step.arguments[0]), self._text(step.arguments[1])) for number, step in steps]
         for (number, step), (_, _, gradient) in zip(steps, pairs, strict=True):
             if step.arguments[1] in self.backward.behind_ours:
                 self._line(f"reached_{self.parts[number].step} = {gradient} is not None")  # type: ignore[union-attr]
@@ -343,6 +344,8 @@ class _Emission:
                 return f"sizes[{index}]"
             case Scalar(index):
                 return f"scalars[{index}]"
+            case CallSize(context, index):
+                return f"hooks[{context}].sizes[{index}]"
             case Hook(index):
                 return f"hooks[{index}]"
             case Packed(index):

@@ -3,9 +3,9 @@
     Backward := steps: (Step, ...)  outputs: (Value, ...)
     Step     := kind, label, node, function, arguments, count
     Part     := Stretch(steps, takes, gives, numbers) | Ordered(step)
-    Number   := Size(index) | Scalar(index) | Computed(function, numbers)
+    Number   := Size(index) | Scalar(index) | CallSize(context, index) | Computed(function, numbers)
     Value    := Leaf(index) | Saved(index) | Size(index) | Scalar(index) | Hook(index) | Packed(index)
-              | Made(step, item) | Accumulated(step) | anything else, which is a constant
+              | CallSize(context, index) | Made(step, item) | Accumulated(step) | anything else, which is a constant
 
 `arguments` hold values in tuples, lists and dictionaries. Step `n` gives the values `Made(n, 0)`, `Made(n, 1)`, ...
 
@@ -64,6 +64,14 @@ class Packed:
 
 
 @dataclass(frozen=True, slots=True)
+class CallSize:
+    """Number `index` among those that the compiled call whose context is hook `context` kept for its backward."""
+
+    context: int
+    index: int
+
+
+@dataclass(frozen=True, slots=True)
 class Made:
     """Result number `item` of the step at position `step`."""
 
@@ -86,8 +94,8 @@ class Computed:
     numbers: tuple[Any, ...]
 
 
-Value: TypeAlias = Leaf | Saved | Size | Scalar | Hook | Packed | Made | Accumulated
-VALUES = (Leaf, Saved, Size, Scalar, Hook, Packed, Made, Accumulated)
+Value: TypeAlias = Leaf | Saved | Size | Scalar | Hook | Packed | CallSize | Made | Accumulated
+VALUES = (Leaf, Saved, Size, Scalar, Hook, Packed, CallSize, Made, Accumulated)
 _VALUES = frozenset(VALUES)
 
 Kind: TypeAlias = Literal[
@@ -253,7 +261,7 @@ Part: TypeAlias = Stretch | Ordered
 
 def is_number(value: Value) -> bool:
     """Whether a value is a size or a number that formulas compute with."""
-    return isinstance(value, (Size, Scalar))
+    return isinstance(value, (Size, Scalar, CallSize))
 
 
 def filled(structure: Any, read: Callable[[Any], Any]) -> Any:
@@ -305,6 +313,8 @@ def _line(position: int, step: Step) -> str:
 def _shown(structure: Any) -> str:
     if isinstance(structure, Made):
         return f"made_{structure.step}_{structure.item}"
+    if isinstance(structure, CallSize):
+        return f"hook_{structure.context}.sizes[{structure.index}]"
     if isinstance(structure, VALUES):
         return f"{type(structure).__name__.lower()}_{getattr(structure, 'index', getattr(structure, 'step', ''))}"
     if isinstance(structure, (tuple, list)):

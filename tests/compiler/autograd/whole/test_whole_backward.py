@@ -6,6 +6,7 @@ import functools
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,6 +20,7 @@ from assay.compiler.autograd.whole.recorder import Recorder
 from assay.compiler.entry.compiled_autograd import compiled_autograd
 from assay.compiler.entry.dynamo import assay
 from assay.compiler.ir.graph.backward.engine_steps import Backward
+from assay.compiler.runtime.engine_calls import accumulate_each
 from assay.reference.whole_backward import run_backward
 from assay.suites.semantics import whole_backward as cases
 
@@ -191,6 +193,55 @@ def test_whole_backward_inlines_backwards_of_our_own() -> None:
         parts[1](parts[0](x).exp()).sum().backward()
     assert {step.kind for step in recorded[0].steps} == {"formula", "accumulate"}
     torch._dynamo.reset()
+
+
+def test_whole_backward_inlines_backwards_with_symbolic_sizes() -> None:
+    """A compiled part whose sizes are symbols is a formula that takes them, also when they change."""
+    part = torch.compile(lambda x: x.sin() * x.shape[0] + x.mean(0), backend=assay, options=ATEN, dynamic=True)
+    recorded: list[Backward] = []
+    for rows in (3, 5, 4):
+        x, y = (torch.arange(2.0 * rows).view(rows, 2).requires_grad_(True) for _ in range(2))
+        (x.sin() * rows + x.mean(0)).exp().sum().backward()
+        with by_reference(recorded):
+            part(y).exp().sum().backward()
+        assert {step.kind for step in recorded[-1].steps} == {"formula", "accumulate"}
+        assert "sizes[0]" in recorded[-1].text()
+        assert_same([x.grad], [y.grad])
+        y.grad = None
+        with compiled_autograd(ATEN):
+            part(y).exp().sum().backward()
+        assert_same([x.grad], [y.grad])
+    torch._dynamo.reset()
+
+
+def test_whole_backward_keeps_operators_whole_that_compiled_calls_keep(tmp_path: Path) -> None:
+    """A backward that makes an interpolation again calls ATen's, as the backward of the part alone does."""
+
+    def program(x: Tensor, w: Tensor, classes: Tensor) -> Tensor:
+        wide = nn.functional.interpolate(nn.functional.conv2d(x, w), size=(128, 128), mode="bilinear")
+        return nn.functional.cross_entropy(wide, classes)
+
+    w = torch.randn(20, 8, 1, 1, requires_grad=True)
+    loss = torch.compile(program, backend=assay)(torch.randn(4, 8, 32, 32), w, torch.zeros(4, 128, 128).long())
+    with compiled_autograd({"dump": str(tmp_path)}):
+        loss.backward()
+    (stretch,) = tmp_path.glob("*/*_backward_stretch.py")
+    text = stretch.read_text()
+    assert "upsample_bilinear2d.default" in text and "_unsafe_index" not in text
+    torch._dynamo.reset()
+
+
+@pytest.mark.parametrize("are_shared", [False, True])
+def test_neighbouring_leaves_accumulate_in_order(are_shared: bool) -> None:
+    """Sums in place, first gradients and missing ones, also where two leaves have one `.grad`."""
+    leaves = [torch.ones(2, requires_grad=True) for _ in range(4)]
+    leaves[0].grad = torch.ones(2)
+    leaves[1].grad = leaves[0].grad if are_shared else torch.ones(2)
+    given = torch.full((2,), 3.0)
+    accumulate_each(leaves, [torch.full((2,), 2.0), given, None, given])
+    found = [None if leaf.grad is None else leaf.grad.tolist() for leaf in leaves]
+    assert found == ([[6.0, 6.0]] * 2 if are_shared else [[3.0, 3.0], [4.0, 4.0]]) + [None, [3.0, 3.0]]
+    assert leaves[3].grad is not given and leaves[0].grad._version == 1 + are_shared
 
 
 def test_the_compiler_is_switched_off_only_when_the_engine_has_asked_for_it() -> None:
