@@ -99,6 +99,7 @@ def broken() -> tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]:
 def of_segformer() -> tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]:
     """A model of the zoo, with a graph break behind each layer and each embedding."""
     model, args, kwargs = segformer.make("small")
+    assert isinstance(model, nn.Module)
     for name in BREAKING:
         for module in (each for each in model.modules() if type(each).__name__ == name):
             module.forward = _breaking(module.forward)
@@ -225,7 +226,7 @@ class _Step:
 
     def parts(self) -> int:
         """How many compiled calls the backward leads through."""
-        pending = [_loss(self.compiled(*self.args, **self.kwargs)).grad_fn]
+        pending: list[Any] = [_loss(self.compiled(*self.args, **self.kwargs)).grad_fn]
         seen: set[Any] = {None}
         while pending:
             if (node := pending.pop()) not in seen:
