@@ -179,13 +179,6 @@ def _undropped(gradient: torch.Tensor, mask: torch.Tensor, *_: object) -> torch.
     return torch.empty_like(gradient, memory_format=suggest_memory_format(gradient))
 
 
-def _dropped(x: torch.Tensor, p: float, train: bool | None) -> tuple[torch.Tensor, ...]:
-    """On a GPU the result and the mask lie as the input does."""
-    if _is_on_cpu(x) or train is False:
-        return tuple(aten.native_dropout.default(x, p, train))
-    return torch.empty_like(x), torch.empty_like(x, dtype=torch.bool)
-
-
 ITERATED = (
     *(aten.copysign.Tensor, aten.div.Tensor_mode, aten.heaviside.default, aten.logaddexp.default),
     aten.floor_divide.default,
@@ -200,7 +193,6 @@ WRONG: dict[object, Callable[..., object]] = {
     **dict.fromkeys(LOOKUPS, _looked_up),
     **dict.fromkeys(ITERATED, _iterated),
     aten.threshold_backward.default: _iterated_backwards,
-    aten.native_dropout.default: _dropped,
     aten.native_dropout_backward.default: _undropped,
     aten.pow.Scalar: _in_rows,
     aten.ldexp.Tensor: _times_power,
