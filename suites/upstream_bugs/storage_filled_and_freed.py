@@ -30,7 +30,7 @@ print(aot_function(f, nop, keep_inference_input_mutations=True)(x))
 def main() -> int:
     done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True)
     print(f"torch {torch.__version__}: exit status {done.returncode} {done.stdout}")
-    return 0 if done.returncode == -signal.SIGSEGV else 1
+    return 0 if done.returncode in (-signal.SIGSEGV, -signal.SIGABRT) else 1
 
 
 if __name__ == "__main__":

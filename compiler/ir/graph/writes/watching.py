@@ -242,6 +242,8 @@ class Watching(FunctionalTensorMode):
         """`value.data = new`, of an input and another tensor of this recording. Returns: whether they are such."""
         if not (_is_functional(value) and _is_functional(new) and any(value is one for one in self.inputs)):
             return False
+        if _is_same_memory(value, new):  # `module.to(device)` assigns each parameter to itself
+            return True
         before = version(value)
         with torch.no_grad():
             value.set_(new.detach())  # type: ignore[call-overload]
