@@ -94,7 +94,8 @@ def facts(
         one, other = (_flag(name, each, with_strides) for each in (ours, eager))
         if one != other:
             yield Difference(name, path, f"ours is {said(one)}, eager's {said(other)}")
-    if ours.storage_bytes > eager.storage_bytes > 0 and ours.dtype == eager.dtype:
+    is_placed_alike = (ours.dtype, ours.offset) == (eager.dtype, eager.offset)  # else that says it
+    if is_placed_alike and ours.storage_bytes > eager.storage_bytes > 0:
         told = f"ours has {ours.storage_bytes} bytes, eager's {eager.storage_bytes}"
         yield Difference("storage", path, f"{told}. Rule: no more than eager's")
     yield from _view(path, eager, ours, with_bases)
