@@ -93,12 +93,12 @@ class Scripts:
 
     def without(self, eager: Sequence[Observation]) -> Scripts:
         """The same with the case's own numbers and sizes where eager does not take the others."""
+        if any(act.expands for act in self.acts) and _writes_arguments(eager):
+            return self._as_usual("expands")
         if eager[0].error is not None:
             return self
         if (way := _spoiling_way(self.acts, eager)) is not None:
             return self._as_usual(way)
-        if any(act.expands for act in self.acts) and _writes_arguments(eager):
-            return self._as_usual("expands")
         spoiled = {
             (act.numbers, act.sizes, act.in_other_dtype)
             for act, step in zip(self.acts, eager, strict=True)

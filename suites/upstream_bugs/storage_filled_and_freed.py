@@ -1,6 +1,6 @@
 """`aot_function` ends the process where a program fills a storage that was freed, reads it and frees it again.
 
-Kind: crash. Backends: aot_function. Seen with torch 2.13.0 (CPU, Python 3.11).
+Kind: error. Backends: aot_function. Seen with torch 2.13.0 (CPU, Python 3.11).
 The write stays in the graph behind the call that frees the storage, and copies into memory that is gone. It runs in
 a process of its own.
 """

@@ -234,6 +234,10 @@ class Watching(FunctionalTensorMode):
         """The sizes in bytes that the storage of an input was given, one after the other."""
         return tuple(self._storage_sizes.get(value.untyped_storage()._cdata, ()))
 
+    def _note_storage_size(self, value: torch.Tensor, size: int | torch.SymInt) -> None:
+        with torch._C.DisableTorchFunction():
+            self._storage_sizes.setdefault(value.untyped_storage()._cdata, []).append(size)
+
     def replacement_of(self, value: torch.Tensor) -> Replacement | None:
         """What became of an input's own storage, if it was replaced."""
         return self._replaced.get(id(value))
@@ -309,9 +313,7 @@ class Watching(FunctionalTensorMode):
         if func is torch.ops.aten.set_.source_Tensor and _is_same_memory(*args):
             return args[0]  # `module.to(device)` sets each parameter to itself
         if func is RESIZE_STORAGE and self._is_of_input(args[0]):
-            with torch._C.DisableTorchFunction():
-                self._storage_sizes.setdefault(args[0].untyped_storage()._cdata, []).append(args[1])
-            return None
+            return self._note_storage_size(*args)
         self._refuse_change_of_storage(func, args)
         if not isinstance(func, torch._ops.OpOverload):
             return super().__torch_dispatch__(func, types, args, kwargs)
