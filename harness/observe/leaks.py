@@ -40,14 +40,14 @@ def held_after(invoke: Invoke, make: Callable[[], Call]) -> tuple[str, ...]:
     after another call too, and must be another storage then.
     """
     with _old_objects_set_aside():
-        first = _outliving(invoke, make())
-        second = _outliving(invoke, make()) if first else {}
+        first = _outliving(invoke, make)
+        second = _outliving(invoke, make) if first else {}
         return tuple(path for path, storage in second.items() if path in first and first[path].cdata != storage.cdata)
 
 
-def _outliving(invoke: Invoke, call: Call) -> dict[str, StorageWeakRef]:
+def _outliving(invoke: Invoke, make: Callable[[], Call]) -> dict[str, StorageWeakRef]:
     """The storages of a call's inputs and results that are alive behind it. A weak reference keeps its place taken."""
-    watched = _watched(invoke, call)
+    watched = _watched(invoke, make())  # nobody here holds the call
     in_use = {path: storage for path, storage in watched.items() if not storage.expired()}
     gc.collect()
     return {f"{path} (in a cycle)" if each.expired() else path: each for path, each in in_use.items()}

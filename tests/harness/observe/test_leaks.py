@@ -51,6 +51,16 @@ def test_leaks_are_results_that_outlive_their_call(
     assert leaks.held_after(lambda call: give(kept), lambda: Call(lambda: None, (), {})) == found
 
 
+def test_leaks_are_inputs_that_a_program_keeps_and_none_that_it_lets_go() -> None:
+    kept: list[torch.Tensor] = []
+
+    def call() -> Call:
+        return Call(lambda: None, (torch.zeros(4),), {})
+
+    assert leaks.held_after(lambda given: None, call) == ()
+    assert leaks.held_after(lambda given: kept.append(given.args[0]), call) == ("input[0]",)
+
+
 @pytest.mark.parametrize(("count", "is_told"), [(1, False), (leaks.ALL_CALLS, True)])
 def test_leaks_are_what_each_call_leaves_open(count: int, is_told: bool) -> None:
     """What is opened once, for all calls, is none."""
