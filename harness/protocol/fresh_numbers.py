@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, UntypedStorage
 from torch.utils._pytree import tree_map_only
 
 from assay.harness.calls.clone import Call, CloneError, copy_call, is_plain
@@ -164,12 +164,20 @@ def _one_behind_the_other(tensors: Sequence[Tensor]) -> dict[int, Tensor]:
     for kind in dict.fromkeys((tensor.dtype, tensor.device) for tensor in tensors):
         own = [tensor for tensor in tensors if (tensor.dtype, tensor.device) == kind]
         sizes = [1 + tensor.untyped_storage().nbytes() // tensor.element_size() for tensor in own]
-        room, begins = own[0].detach().new_empty(sum(sizes)).untyped_storage(), itertools.accumulate(sizes, initial=0)
+        room = own[0].detach().new_empty(sum(sizes)).untyped_storage()
+        room, begins = _fixed(room) if len(own) > 1 else room, itertools.accumulate(sizes, initial=0)
         for tensor, begin in zip(own, begins, strict=False):
             start = begin + 1 + tensor.storage_offset()
             moved = tensor.detach().new_empty(0).set_(room, start, tensor.size(), tensor.stride())
             found[id(tensor)] = moved.copy_(tensor.detach()).requires_grad_(tensor.requires_grad)
     return found
+
+
+def _fixed(storage: UntypedStorage) -> UntypedStorage:
+    """The same memory, of a size that nobody changes: who frees one tensor there would free all. On a CPU alone."""
+    if storage.device.type != "cpu":
+        return storage
+    return torch.from_numpy(torch.empty(0, dtype=torch.uint8).set_(storage).numpy()).untyped_storage()
 
 
 def _rows(tree: Tree) -> int | None:

@@ -132,9 +132,7 @@ def test_fell_back_what_eager_refuses_is_no_fall(backend: str) -> None:
 
 def test_fell_back_names_its_reason_and_its_share() -> None:
     """What keeps the strides of what it is called on is cut out; the rest is compiled."""
-    found = run_case(
-        scattered, "infer", "assay,target=aten", RunRequest(timed=False, quick=True, protocol=PLAINLY)
-    )
+    found = run_case(scattered, "infer", "assay,target=aten", RunRequest(timed=False, quick=True, protocol=PLAINLY))
     assert found.verdict == "fell-back" and "slice_scatter" in found.detail, found
     in_eager = sum(found.eager.values())
     assert (in_eager, found.nodes) == (1, 9)
@@ -143,9 +141,7 @@ def test_fell_back_names_its_reason_and_its_share() -> None:
 
 def test_fell_back_nodes_are_in_the_denominator() -> None:
     known = ledger.Known("scattered", "infer", "assay*", "fell-back", "x", "x", datetime.date(2999, 1, 1))
-    result = run_case(
-        scattered, "infer", "assay,target=aten", RunRequest(timed=False, quick=True, protocol=PLAINLY)
-    )
+    result = run_case(scattered, "infer", "assay,target=aten", RunRequest(timed=False, quick=True, protocol=PLAINLY))
     judgement = ledger.judge(result, [known], datetime.date(2026, 1, 1))
     assert judgement.passes and not ledger.judge(result, [], datetime.date(2026, 1, 1)).passes
     totals = total([Row(result, judgement)])

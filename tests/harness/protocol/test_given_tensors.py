@@ -57,6 +57,12 @@ def test_placed_tensors_of_a_dtype_lie_behind_each_other_in_one_storage() -> Non
     assert not aliases(dict(enumerate(moved)))
 
 
+def test_placed_tensors_of_one_storage_cannot_free_each_other() -> None:
+    call = placed(Call(lambda: None, (torch.randn(3), torch.randn(3)), {}))
+    with pytest.raises(RuntimeError, match="resizable"):
+        call.args[0].untyped_storage().resize_(0)
+
+
 def test_placed_leaves_keep_what_they_require() -> None:
     given = torch.ones(3, requires_grad=True)
     (moved,) = placed(Call(nothing, (given,), {})).args
