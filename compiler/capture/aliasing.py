@@ -55,9 +55,9 @@ Returned = torch.Tensor | Symbolic | fx.Node
 class Aliases:
     """Collects, result by result, what the graph must return and how each result is made of it.
 
-    `owners` maps the node that holds an input's value after the call to that input; `storages` are the storages that
-    the inputs have while recording, `members` those that share memory, by the call that makes them of it, `arguments`
-    what stands for the inputs while recording; those that are given other memory are `replaced`.
+    `owners` maps the node that holds an input's value after the call to that input. While recording, `arguments` stand
+    for the inputs, and `storages` are theirs. `members` are those that share memory, by the call that makes them of it.
+    `replaced` are those that are given other memory.
     """
 
     trace: Trace

@@ -348,7 +348,7 @@ def _sign(
     storages = frozenset(_storage(value) for one in lying for value in (one.argument, *inner_tensors(one.argument)))
     arguments = {one.role: one.argument for one in bound}
     owners, members = _owners(trace, staying, bases), _members(trace, staying)
-    aliases = Aliases(trace, owners, storages, members, {one.role: one.argument for one in bound})
+    aliases = Aliases(trace, owners, storages, members, arguments)
     aliases.replaced.update((one.role, one.argument) for one in replaced)
     bumps = [Bump(one.role, _version_growth(trace, one)) for one in staying if one.role not in mutations]
     effects = [
@@ -537,8 +537,8 @@ def _check_views_before_growth(results: Sequence[Result], effects: Sequence[Effe
 
 
 def _check_moved_writes(mutations: Mapping[CallInput, Mutation], effects: Sequence[Effect]) -> None:
-    """Raises: Unsupported where an input is given the memory of another that is written, and gradients are recorded:
-    versions of both would be asked for in backward, and one of them is that of the write."""
+    """Raises: Unsupported where an input is given the memory of another that is written, as gradients are recorded.
+    Versions of both would be asked for in backward, and one of them is that of the write."""
     if any(isinstance(one, Replaced) and getattr(one.by, "of", None) in mutations for one in effects):
         raise Unsupported("the program replaces the storage of an input (set_, .data = ...)")
 

@@ -27,7 +27,7 @@ FILES = Path("/proc/self/fd")
 """Where Linux lists what a process has open."""
 
 ALL_CALLS = CALLS + 2
-"""How often the program is called in all, where no memory grows."""
+"""How often the program is called in all, where nothing outlives a call and no memory grows."""
 
 Invoke = Callable[[Call], Any]
 
