@@ -65,7 +65,7 @@ def poke(outputs: Mapping[str, Tensor], watched: Mapping[str, Tensor]) -> dict[s
     cost = sum(tensor.nbytes for tensor in watched.values() if has_memory(tensor))
     for path, tensor in outputs.items():
         budget -= cost
-        if budget >= 0 and has_memory(tensor) and _is_without_overlap(tensor) and not _has_lazy_bits(tensor):
+        if budget >= 0 and has_memory(tensor) and is_without_overlap(tensor) and not _has_lazy_bits(tensor):
             found[path] = _changed_by_writing(path, tensor, watched)
     return found
 
@@ -166,10 +166,10 @@ def _footprint(tensor: Tensor, start: int, size: int) -> Tensor:
 def _is_dense(tensor: Tensor) -> bool:
     """Whether the tensor occupies every byte of its interval."""
     start, end = _interval(tensor)
-    return _is_without_overlap(tensor) and end - start == tensor.numel() * tensor.element_size()
+    return is_without_overlap(tensor) and end - start == tensor.numel() * tensor.element_size()
 
 
-def _is_without_overlap(tensor: Tensor) -> bool:
+def is_without_overlap(tensor: Tensor) -> bool:
     """Whether each element has memory of its own, by strides that step over all that the smaller ones reach."""
     reach = 1
     for stride, size in sorted(zip(tensor.stride(), tensor.size(), strict=True)):

@@ -14,7 +14,6 @@ import math
 import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from typing import Any
 
 import torch
@@ -22,6 +21,7 @@ from torch import Tensor, fx
 from torch.fx.graph import _get_qualified_name
 from torch.fx.node import map_aggregate
 
+from assay.harness.calls.memory import is_without_overlap
 from assay.harness.case import Case
 
 RECORDED, DRAWN, MARKED, WRITTEN = "recorded", "drawn", "marked", "written"
@@ -139,14 +139,9 @@ def unexpanded(tensor: Tensor) -> Tensor:
 def copied(tensor: Tensor) -> Tensor:
     """A leaf of the same numbers at the same strides; in rows where elements share memory and are not expanded."""
     found = unexpanded(tensor)
-    made = torch.empty_strided(found.shape, found.stride(), dtype=found.dtype) if _is_apart(found) else found.clone()
-    return made.copy_(found).expand(tensor.shape).requires_grad_(tensor.requires_grad)
-
-
-def _is_apart(tensor: Tensor) -> bool:
-    """Whether no dimension steps within another, so that each element has memory of its own."""
-    steps = sorted((stride, size) for stride, size in zip(tensor.stride(), tensor.shape, strict=True) if size > 1)
-    return all(outer >= inner * size for (inner, size), (outer, _) in pairwise(steps))
+    strides = found.stride() if is_without_overlap(found) else found.clone().stride()
+    made = torch.empty_strided(found.shape, strides, dtype=found.dtype).copy_(found)
+    return made.expand(tensor.shape).requires_grad_(tensor.requires_grad)
 
 
 def plain(tensor: Tensor) -> Any:
