@@ -348,7 +348,7 @@ def _sign(
     storages = frozenset(_storage(value) for one in lying for value in (one.argument, *inner_tensors(one.argument)))
     arguments = {one.role: one.argument for one in bound}
     owners, members = _owners(trace, staying, bases), _members(trace, staying)
-    aliases = Aliases(trace, owners, storages, members, {**arguments})
+    aliases = Aliases(trace, owners, storages, members, {one.role: one.argument for one in bound})
     aliases.replaced.update((one.role, one.argument) for one in replaced)
     bumps = [Bump(one.role, _version_growth(trace, one)) for one in staying if one.role not in mutations]
     effects = [
