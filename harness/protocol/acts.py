@@ -257,7 +257,7 @@ WAYS: Mapping[str, Mapping[str, Protocol]] = {
     },
     "another layout": {
         "infer": (Act(2, relays=True), Act(4, expands=True), Act(3)),
-        "train": (step(2, relays=True), step(4, expands=True), step(3)),
+        "train": (step(2, relays=True), step(3)),  # rows that are equal may cancel, and leave a gradient of rounding
     },
     "a batch of none": {
         "infer": (Act(2, sizes=NONE), Act(3)),

@@ -30,7 +30,7 @@ WRONG = {
     "ignores_thawed_parameters": ("frozen parameters", ("train",)),
     "drops_gradients_of_inputs": ("gradients of arguments", ("train",)),
     "ignores_strides": ("another layout", MODES),
-    "spoils_expanded_inputs": ("another layout", MODES),
+    "spoils_expanded_inputs": ("another layout", ("infer",)),
     "hides_nan": ("a NaN", MODES),
     "fills_up_no_rows": ("a batch of none", MODES),
 }
