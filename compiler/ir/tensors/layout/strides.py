@@ -74,16 +74,21 @@ def is_by_channels(value: torch.Tensor) -> bool:
     if all(isinstance(number, int) for number in (*value.shape, *value.stride())):
         return value.is_contiguous(memory_format=formats[value.dim()])
     order = (1, *reversed(range(2, value.dim())), 0)
-    return _is_dense([value.shape[dim] for dim in order], [value.stride(dim) for dim in order])
+    return _is_dense(value, order)
 
 
-def _is_dense(sizes: Sequence[Number], strides: Sequence[Number]) -> bool:
-    """Whether elements lie one behind the other, the first dimension innermost."""
+def is_dense(value: torch.Tensor) -> bool:
+    """Whether elements lie one behind the other without gaps, in whatever order of dimensions."""
+    return _is_dense(value, sorted(range(value.dim()), key=lambda dim: (hint(value.stride(dim)), hint(value.shape[dim]))))
+
+
+def _is_dense(value: torch.Tensor, dims: Sequence[int]) -> bool:
+    """Whether elements lie one behind the other, the first of these dimensions innermost."""
     expected: Number = 1
-    for size, stride in zip(sizes, strides, strict=True):
-        if size != 1 and stride != expected:
+    for dim in dims:
+        if value.shape[dim] != 1 and value.stride(dim) != expected:
             return False
-        expected = expected * size
+        expected = expected * value.shape[dim]
     return True
 
 
