@@ -43,7 +43,8 @@ def check_layout(func: torch._ops.OpOverload, value: torch.Tensor) -> None:
             raise Unsupported(f"the program calls {func} on an empty tensor, which returns it")
         return
     recorded = torch._from_functional_tensor(value.elem) if isinstance(value, FunctionalTensor) else value
-    if recorded.stride() != value.stride() or not (value.is_contiguous() or is_dense(value)) or value.storage_offset() != 0:
+    has_gaps = not (value.is_contiguous() or is_dense(value))
+    if recorded.stride() != value.stride() or has_gaps or value.storage_offset() != 0:
         raise Unsupported(f"the program calls {func}, which keeps the strides and the offset of what it is called on")
 
 

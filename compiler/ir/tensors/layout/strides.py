@@ -79,7 +79,8 @@ def is_by_channels(value: torch.Tensor) -> bool:
 
 def is_dense(value: torch.Tensor) -> bool:
     """Whether elements lie one behind the other without gaps, in whatever order of dimensions."""
-    return _is_dense(value, sorted(range(value.dim()), key=lambda dim: (hint(value.stride(dim)), hint(value.shape[dim]))))
+    sizes, strides = hints(value.shape), hints(value.stride())
+    return _is_dense(value, sorted(range(value.dim()), key=lambda dim: (strides[dim], sizes[dim])))
 
 
 def _is_dense(value: torch.Tensor, dims: Sequence[int]) -> bool:
