@@ -200,8 +200,8 @@ class StretchCall:
         run = pieces[0][1] if pieces else self._built(program)
         return Variant(kind, run, traced.places, traced.symbols, holds, pieces)
 
-    def _built(self, program: Program) -> GraphCall:
-        return self.compilers.inference(written(program, self.compilers.write, self.journal))
+    def _built(self, program: Program, build: Callable[[Program], GraphCall] | None = None) -> GraphCall:
+        return (build or self.compilers.inference)(written(program, self.compilers.write, self.journal))
 
     def _pieces(
         self, program: Program, traced: Traced, leaves: Sequence[set[str]]
@@ -211,7 +211,8 @@ class StretchCall:
             return ()
         places = [[traced.places[each] for each in group] for group in self.groups]
         groups = [tuple(place for place in group if place is not None) for group in places]
-        return tuple((piece, self._built(piece.program)) for piece in divided(program, groups, leaves) or ())
+        pieces = divided(program, groups, leaves) or ()
+        return tuple((piece, self._built(piece.program, self.compilers.between_hooks)) for piece in pieces)
 
 
 def _showing(leaf: torch.Tensor, given: Sequence[Any]) -> Iterator[str]:

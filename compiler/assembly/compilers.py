@@ -18,7 +18,8 @@ class Compilers:
     """Who builds the graphs of one compile. `assay` builds all three itself; `aot_function` lets its caller do so.
 
     `write` makes writes in place; programs for a caller's own compilers stay functional. `keep` is told of a call's
-    text, with the programs of its graphs by the names that the text gives them.
+    text, with the programs of its graphs by the names that the text gives them. `between_hooks` builds the parts of a
+    whole backward behind which leaves have hooks, as an optimizer's step; None where `inference` does.
     """
 
     forward: Callable[[Program], GraphCall]
@@ -29,3 +30,4 @@ class Compilers:
     write: Callable[[Program], Program] | None = None
     keep: Callable[[Linked, Mapping[str, Program]], None] | None = None
     passes: tuple[Pass, ...] = PASSES
+    between_hooks: Callable[[Program], GraphCall] | None = None

@@ -352,11 +352,11 @@ def _compilers(
     if generate:
         chosen += tuple(step for step in CHOICES if step.kind == "exact" or options.numerics == "fast")
 
-    def build_graph(program: Program) -> GraphCall:
+    def build_graph(program: Program, cudagraphs: bool | None = options.cudagraphs) -> GraphCall:
         given, reserve = give_key(program)
         built = build(given, options, journal, load_kernels)
         host = replace(built, recordable=Recordable.of(given, built.steps), reserve=reserve)
-        run = host.run(options)
+        run = host.run(replace(options, cudagraphs=cudagraphs))
         keeper.built(program, host, run)
         return run
 
@@ -377,6 +377,8 @@ def _compilers(
         write=functools.partial(write_in_place, generate=writes_kernels),
         keep=keep,
         passes=chosen,
+        # what is recorded holds all its gradients, and a hook is there to have each freed
+        between_hooks=bordered(functools.partial(build_graph, cudagraphs=bool(options.cudagraphs))),
     )  # fmt: skip
     return stopped(made, options.stop_after, _calling(options, journal)) if options.stop_after else made
 

@@ -41,7 +41,7 @@ def stopped(compilers: Compilers, state: str, call_operators: Callable[[Program]
         hint = f"; did you mean {near[0]!r}?" if near else ""
         raise OptionError(f"assay: option stop_after is {state!r}{hint}; the states are {', '.join(known)}")
     build = call_operators if state == WRITTEN else by_operators
-    made = replace(compilers, forward=build, backward=build, inference=build, keep=None)
+    made = replace(compilers, forward=build, backward=build, inference=build, between_hooks=None, keep=None)
     return made if state == WRITTEN else _functional(made, known.index(state))
 
 

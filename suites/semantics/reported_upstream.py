@@ -181,7 +181,7 @@ class _DeconvolvedThenRanked(nn.Module):
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         y = self.spread(x)
-        mixed = functional.linear(y.flatten(1), torch.randn(6, y.numel() // y.shape[0]))
+        mixed = functional.linear(y.flatten(1), torch.randn(6, y.numel() // y.shape[0], device=y.device))
         return mixed, mixed.argmax(1)
 
 
