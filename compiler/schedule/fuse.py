@@ -24,7 +24,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from assay.compiler.ir.loops.index import ONE, ZERO, Index, Symbol, substitute, symbols
-from assay.compiler.ir.loops.kernel import Call, Check, Element, Expr, Reduce, Ref, Scan, references
+from assay.compiler.ir.loops.kernel import Call, Cast, Check, Element, Expr, Reduce, Ref, Scan, references
 from assay.compiler.ir.loops.lowered import (
     Called,
     Generated,
@@ -127,19 +127,21 @@ def fuse(lowered: Lowered, keep_rounding: bool = False, most_decisions: int = -1
     return _Fusion(lowered, keep_rounding, most_decisions).run()
 
 
-def _is_decided_by_halves(expr: Expr) -> bool:
-    """Whether the last bit of a half decides what an operator gives, as it does of comparisons and of sines.
+def _deciding(expr: Expr) -> list[Element]:
+    """The elements whose last bit decides what an operator gives, as it does of comparisons and of sines.
 
     An operand that is rounded in eager has to be rounded, or `x + 1 < stack([x + 1])` would be true of some.
     """
-    return any(
-        isinstance(node, Call | Reduce) and node.op in ROUNDED_FIRST and any(map(_is_half, elements(node)))
-        for node in nodes(expr)
-    )
+    decided = (node for node in nodes(expr) if isinstance(node, Call | Reduce) and node.op in ROUNDED_FIRST)
+    return elements(*decided)
 
 
 def _is_half(element: Element) -> bool:
     return element.dtype in NARROW
+
+
+def _is_widened_half(expr: Expr) -> bool:
+    return isinstance(expr, Cast) and isinstance(expr.expr, Element) and _is_half(expr.expr)
 
 
 def elements(*exprs: Expr) -> list[Element]:
@@ -169,6 +171,7 @@ class _Fusion:
         self.demanded: set[str] = set()
         self.live: set[str] = set()
         self.rounded: set[str] = set()
+        self.deciding: set[str] = set()
         self.inlined: dict[str, Expr] = {}
         self.levels: dict[str, int] = {}
         self.group_of: dict[str, Group] = {}
@@ -211,11 +214,13 @@ class _Fusion:
 
     def _find_uses(self) -> None:
         """Fills `demanded` (needed in memory, by ATen or as an output), `live`, `uses` and `rounded`, users before
-        producers. Rounded are halves whose last bit decides a result, and those of which they are computed."""
+        producers. Rounded are halves whose last bit decides a result, and those of which they are computed. It may be
+        read widened, as by `half.float().argmax()`, or by a call to ATen, as one that sorts."""
         self._demand(self.lowered.outputs)
         for definition in reversed(self.lowered.definitions):
             if isinstance(definition, Called) and (definition.has_effect or definition.name in self.live):
                 self._demand((definition.call.args, definition.call.kwargs))
+                self.deciding.update(map(self._root, references((definition.call.args, definition.call.kwargs))))
             elif isinstance(definition, Generated) and definition.tensor.name in self.live:
                 self._use(definition)
             elif isinstance(definition, Scattered) and definition.tensor.name in self.live:
@@ -233,7 +238,10 @@ class _Fusion:
         tensor, found = definition.tensor, nodes(definition.expr)
         reductions = [node for node in found if isinstance(node, Reduce)]
         self._know(found)
-        if tensor.name in self.rounded or _is_decided_by_halves(definition.expr):
+        deciding = _deciding(definition.expr)
+        self.deciding.update(self._root(read.tensor) for read in deciding)
+        is_widened = tensor.name in self.deciding and _is_widened_half(definition.expr)
+        if tensor.name in self.rounded or is_widened or any(map(_is_half, deciding)):
             self.rounded.update(self._root(read.tensor) for read in elements(definition.expr) if _is_half(read))
         outer = frozenset().union(*(self.cost.loops_of(reduction) for reduction in reductions))
         axes = self.axes[tensor.name] = axes_of(tensor, outer, self.cost)

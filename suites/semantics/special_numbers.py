@@ -126,6 +126,19 @@ def waves_of_large_halves() -> Made:
     )
 
 
+@program(special, modes=("infer",))
+def last_bits_of_halves_read_in_float32() -> Made:
+    """A half is rounded before it is widened, where the last bit decides: of a period, of a step, of a tie."""
+
+    def f(x: Tensor, y: Tensor) -> tuple[Tensor, ...]:
+        brain = x.bfloat16() * y.bfloat16()
+        wide = (brain - 1).float()
+        ranked = (x.bfloat16() / 64 + 1).float()
+        return wide.tan(), (brain + 0.5).double().floor(), ranked.argmax(), ranked.topk(3).indices, ranked == ranked[0]
+
+    return f, (torch.linspace(-700, 900, 64), torch.linspace(3, 40, 64)), {}
+
+
 @program(special)
 def products_of_no_elements_and_of_ones() -> Made:
     def f(x: Tensor, y: Tensor) -> tuple[Tensor, ...]:
