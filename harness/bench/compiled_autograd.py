@@ -5,7 +5,7 @@ A figure is one quantity of a program's backward under our compiled autograd, co
     ratio     ours over the other's; at most the bar
     gain      the other's over ours; at least the bar
     over      microseconds by which ours is above eager's; at most the bar
-    share     that excess over the other's excess; at most the bar
+    share     that excess over the other's excess, or ours over the other's where the other has none; at most the bar
     value     ours alone; at most the bar
 
 Each program has a process of its own under each way, with empty caches, in rounds that alternate; the least of the
@@ -163,7 +163,7 @@ COMPARISONS: Mapping[str, Callable[..., float]] = {
     "ratio": lambda ours, other: ours / other,
     "gain": lambda ours, other: other / ours,
     "over": lambda ours, other, eager: (ours - eager) * 1e3,
-    "share": lambda ours, other, eager: (ours - eager) / max(other - eager, 1e-9),
+    "share": lambda ours, other, eager: (ours - eager) / (other - eager) if other > eager else ours / other,
     "value": lambda ours: ours,
 }
 """How the numbers of a figure's ways become its value; times are in milliseconds."""

@@ -87,6 +87,10 @@ def test_operators_once_mended_stay_as_eager(unit: Unit) -> None:
 def test_drawn_programs_are_as_eager(number: int, mode: str) -> None:
     """Or as with Dynamo alone: what literals make lies on a CPU, which Dynamo refuses before any write."""
     found = tried(draw(f"gpu:{number}"), mode, "assay", "cuda")
+    if (
+        found.verdict == "fell-back"
+    ):  # no difference: a declared limit, of which the drawn programs are counted elsewhere
+        pytest.xfail(found.detail)
     if not judged(found, KNOWN).passes:
         alone = tried(draw(f"gpu:{number}"), mode, "eager", "cuda")
         assert places_of(found) == places_of(alone), "; ".join(map(str, found.differences))
