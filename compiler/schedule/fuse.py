@@ -128,12 +128,17 @@ def fuse(lowered: Lowered, keep_rounding: bool = False, most_decisions: int = -1
 
 
 def _deciding(expr: Expr) -> list[Element]:
-    """The elements whose last bit decides what an operator gives, as it does of comparisons and of sines.
+    """The elements whose last bit decides what an operator gives, as it does of comparisons, of sines and of integers.
 
     An operand that is rounded in eager has to be rounded, or `x + 1 < stack([x + 1])` would be true of some.
     """
-    decided = (node for node in nodes(expr) if isinstance(node, Call | Reduce) and node.op in ROUNDED_FIRST)
-    return elements(*decided)
+    return elements(*filter(_is_decided, nodes(expr)))
+
+
+def _is_decided(node: Expr) -> bool:
+    if isinstance(node, Cast):
+        return node.expr.dtype.is_floating_point and not node.dtype.is_floating_point
+    return isinstance(node, Call | Reduce) and node.op in ROUNDED_FIRST
 
 
 def _is_half(element: Element) -> bool:
@@ -214,13 +219,13 @@ class _Fusion:
 
     def _find_uses(self) -> None:
         """Fills `demanded` (needed in memory, by ATen or as an output), `live`, `uses` and `rounded`, users before
-        producers. Rounded are halves whose last bit decides a result, and those of which they are computed. It may be
-        read widened, as by `half.float().argmax()`, or by a call to ATen, as one that sorts."""
+        producers. Rounded are halves whose last bit decides a result, and those of which they are computed. What
+        decides may be computed of them in float32, as by `half.float().argmax()`, up to sums. What is stored in
+        float32 is what eager stores, for whoever sorts it."""
         self._demand(self.lowered.outputs)
         for definition in reversed(self.lowered.definitions):
             if isinstance(definition, Called) and (definition.has_effect or definition.name in self.live):
                 self._demand((definition.call.args, definition.call.kwargs))
-                self.deciding.update(map(self._root, references((definition.call.args, definition.call.kwargs))))
             elif isinstance(definition, Generated) and definition.tensor.name in self.live:
                 self._use(definition)
             elif isinstance(definition, Scattered) and definition.tensor.name in self.live:
@@ -238,10 +243,11 @@ class _Fusion:
         tensor, found = definition.tensor, nodes(definition.expr)
         reductions = [node for node in found if isinstance(node, Reduce)]
         self._know(found)
-        deciding = _deciding(definition.expr)
-        self.deciding.update(self._root(read.tensor) for read in deciding)
-        is_widened = tensor.name in self.deciding and _is_widened_half(definition.expr)
-        if tensor.name in self.rounded or is_widened or any(map(_is_half, deciding)):
+        passes_on = tensor.name in self.deciding and not any(isinstance(node, Reduce | Scan) for node in found)
+        deciding = elements(definition.expr) if passes_on else _deciding(definition.expr)
+        self.deciding.update(self._root(read.tensor) for read in deciding if read.dtype.is_floating_point)
+        is_stored = tensor.name in self.demanded and _is_widened_half(definition.expr)
+        if tensor.name in self.rounded or is_stored or any(map(_is_half, deciding)):
             self.rounded.update(self._root(read.tensor) for read in elements(definition.expr) if _is_half(read))
         outer = frozenset().union(*(self.cost.loops_of(reduction) for reduction in reductions))
         axes = self.axes[tensor.name] = axes_of(tensor, outer, self.cost)
