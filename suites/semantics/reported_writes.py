@@ -55,7 +55,7 @@ def diagonal_of_what_an_operator_made_of_bits() -> Made:
 
 
 @program(reported)
-def write_through_a_dropout_that_is_off() -> Made:
+def doubled_through_a_dropout_that_is_off() -> Made:
     """pytorch/pytorch#195422: a dropout that is off gives its argument back, and that is written."""
 
     def f(x: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
