@@ -35,6 +35,7 @@ FLAGS = (
     "-fno-thread-jumps",  # threading turns two selects on one condition into two copies of what is between them
     "-fno-tree-pre",  # it makes selects of conditions, which have no vector form: of `log1p(exp(x))` too
     "-fno-tree-sink",  # it moves a call into the branch of a select, and a call in a branch has no vector form
+    "-fno-loop-unroll-and-jam",  # it makes one of two steps of an outer loop, and then no vectors of the inner one
     "-ffp-contract=off",  # x*y - y*x is 0 in eager; a fused one leaves the rounding error of one product
     "-fno-semantic-interposition",
     "-Wl,-Bsymbolic",  # a kernel that is called as a function of libm is still itself

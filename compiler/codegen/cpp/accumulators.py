@@ -33,11 +33,13 @@ def operator_of(op: str, dtype: torch.dtype) -> Operator:
     return Operator(_extreme(dtype, op == "max"), f"{{0}} = m::{name}({{1}}, {{0}})", name)
 
 
-def scan_step(op: str, dtype: torch.dtype, total: str, value: str) -> str:
+def scan_step(op: str, dtype: torch.dtype, total: str, value: str, in_lanes: bool) -> str:
     """The statement that takes the next value of a scan in. Of two that are equal, as zeros of either sign are, eager's
-    extremum so far is the later one."""
-    if op in ("max", "min"):
+    extremum so far is the later one. Scans side by side, in lanes, are steps without a branch."""
+    if op in ("max", "min") and in_lanes:
         return f"{total} = m::{op}imum({total}, {value});"
+    if op in ("max", "min"):
+        return f"m::{'raise' if op == 'max' else 'lower'}({total}, {value});"
     return operator_of(op, dtype).take.format(total, value) + ";"
 
 

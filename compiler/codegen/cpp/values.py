@@ -177,7 +177,8 @@ class Values:
             return self.value(expr.expr)
         if isinstance(expr, Scan):
             total = self.totals[expr]
-            self.writer.line(scan_step(expr.op, expr.dtype, total, self.value(expr.body)))
+            in_lanes = total.endswith("[lane]")
+            self.writer.line(scan_step(expr.op, expr.dtype, total, self.value(expr.body), in_lanes))
             return total
         name, text = self.fresh("t"), self._text(expr)
         self.writer.line(f"const {C_TYPES[expr.dtype]} {name} = {text};")
