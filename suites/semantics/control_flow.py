@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch._higher_order_ops import map as mapped
 from torch._higher_order_ops import scan, while_loop
 from torch._higher_order_ops.associative_scan import associative_scan
+from torch.utils import _pytree as pytree
 
 from assay.harness.case import Made
 from assay.suites.semantics.program import leaf, numbers, program
@@ -20,6 +21,11 @@ from assay.suites.semantics.program import leaf, numbers, program
 flow = "control-flow"
 INFER = ("infer",)
 map_rows: Any = mapped
+
+
+def copies(results: Any) -> Any:
+    """The results, none of which is a view: eager gives some as parts of a stack, in one call and not in another."""
+    return pytree.tree_map(torch.clone, results)
 
 
 @program(flow, modes=INFER)
@@ -139,7 +145,7 @@ def loop_that_carries_structures() -> Made:
         def step(i: Tensor, d: Any) -> Any:
             return i + 1, {"a": d["a"] * 0.5, "b": [d["b"][0] + d["a"]]}
 
-        return while_loop(lambda i, d: i < 4, step, (torch.tensor(1), {"a": x, "b": [y]}))
+        return copies(while_loop(lambda i, d: i < 4, step, (torch.tensor(1), {"a": x, "b": [y]})))
 
     return f, (leaf(3), leaf(3)), {}
 
@@ -179,7 +185,7 @@ def branch_within_a_loop() -> Made:
         def step(i: Tensor, x: Tensor) -> Any:
             return i + 1, torch.cond(x.sum() > 0, lambda x: x * 0.5, lambda x: x.sin() - 1, (x,))
 
-        return while_loop(lambda i, x: i < 3, step, (torch.tensor(0), x))
+        return copies(while_loop(lambda i, x: i < 3, step, (torch.tensor(0), x)))
 
     return f, (leaf(3),), {}
 
@@ -276,7 +282,7 @@ def scan_of_what_another_scan_gave() -> Made:
 @program(flow, modes=INFER)
 def map_of_structures() -> Made:
     def f(xs: dict[str, Tensor], w: Tensor) -> Any:
-        return map_rows(lambda x, w: {"p": x[0] @ w, "q": [x[1].cos()]}, (xs["a"], xs["b"]), w)
+        return copies(map_rows(lambda x, w: {"p": x[0] @ w, "q": [x[1].cos()]}, (xs["a"], xs["b"]), w))
 
     return f, ({"a": leaf(3, 2, 2), "b": leaf(3, 4)}, leaf(2, 2)), {}
 
@@ -284,7 +290,7 @@ def map_of_structures() -> Made:
 @program(flow, modes=INFER)
 def map_within_a_map() -> Made:
     def f(xs: Tensor, y: Tensor) -> Any:
-        return map_rows(lambda row, y: map_rows(lambda each, y: each * y, row, y), xs, y)
+        return copies(map_rows(lambda row, y: map_rows(lambda each, y: each * y, row, y), xs, y))
 
     return f, (leaf(3, 4, 2), leaf(2)), {}
 
@@ -292,9 +298,10 @@ def map_within_a_map() -> Made:
 @program(flow, modes=INFER)
 def branch_within_a_map() -> Made:
     def f(xs: Tensor, y: Tensor) -> Any:
-        return map_rows(
-            lambda row, y: torch.cond(row.sum() > 0, lambda r, y: r + y, lambda r, y: r * y, (row, y)), xs, y
-        )
+        def either(row: Tensor, y: Tensor) -> Any:
+            return torch.cond(row.sum() > 0, lambda r, y: r + y, lambda r, y: r * y, (row, y))
+
+        return copies(map_rows(either, xs, y))
 
     return f, (leaf(5, 4), leaf(4)), {}
 
