@@ -82,8 +82,11 @@ LIMITS_OF_RECORDING = {
     "convert all Tensors to FakeTensors": "the program reads a tensor that is none of its arguments",
     "self.shape_env must not be None": "the program makes a jagged tensor where no size is a symbol",
     "Found a custom (non-ATen) operator": "the program calls an operator of its own that returns an alias",
+    "mutate tensors with frozen storage": "the program writes what an input was before it was given other memory",
     "mutation on a view chain": "the program writes a view that as_strided made of another view",
     "tried to directly modify sizes": "the program changes, in place, a shape that has symbols",
+    "Cannot call storage_offset() on tensor with symbolic": "the program changes, in place, a shape that has symbols",
+    "isIntList()": "the program gives symbolic sizes to an operator that torch records with numbers alone",
     "Current active mode": "the program calls a higher-order operator, whose functions no graph above autograd holds",
 }
 """Limits of torch's recording, by a part of what it raises: neither the program's errors nor ours."""

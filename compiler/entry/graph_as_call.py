@@ -22,7 +22,7 @@ from assay.compiler.capture.inputs import Call, CallLeaf, fake_leaf, fake_mode_o
 from assay.compiler.capture.user_code.attention_masks import ATTENTION, has_true_mask, laid_out, with_mask
 from assay.compiler.capture.user_code.checkpoints import is_plain, run_region
 from assay.compiler.capture.user_code.custom_backwards import in_its_callers_mode, mark_reads
-from assay.compiler.capture.user_code.inlined_regions import INLINED
+from assay.compiler.capture.user_code.inlined_regions import inlined
 from assay.compiler.capture.user_code.score_functions import FLEX_ATTENTION, Decide, GivenFunction, attention_of
 from assay.compiler.entry.selected_branches import select_branch
 from assay.compiler.errors import Unsupported
@@ -217,8 +217,8 @@ class _Recorded(fx.Interpreter):
                 return super().call_function(target, args, kwargs)
         if target is torch.ops.higher_order.cond and self._inner.selects:
             return select_branch(self._inside, *args, **kwargs)
-        if target in INLINED:
-            return INLINED[target](self._inside, *args, **kwargs)
+        if (record := inlined(target)) is not None:
+            return record(self._inside, *args, **kwargs)
         return super().call_function(target, args, kwargs)
 
 

@@ -1,8 +1,9 @@
 """Branches within the steps of a loop that is one call: both are computed, and each element is chosen.
 
-    cond(p, f, g, (x,))    ->    where(p, f(x), g(x))
+    cond(p, f, g, (x,))    ->    where(p, f(where(p, x, x.detach())), g(where(p, x.detach(), x)))
 
-That is exact where no gradient is recorded and where a branch computes elements alone, and refuses none of them.
+That is exact where a branch computes elements alone, and refuses none of them. Each branch is given its operands with
+a gradient that is chosen too: what the branch that is not taken makes of a gradient of zeros may be NaN.
 """
 
 from __future__ import annotations
@@ -33,23 +34,28 @@ def select_branch(
 ) -> Any:
     """What a branch gives, recorded by computing both; `interpret(graph, *operands)` records one.
 
-    Raises: Unsupported for branches that compute more than elements, or whose results are of two kinds. So it is where
-    their gradient is recorded: where the branch that is not taken has none, a choice would have NaN.
+    Raises: Unsupported for branches that compute more than elements, or whose results are of two kinds.
     """
     if not isinstance(predicate, torch.Tensor):
         return interpret(first if predicate else second, *operands)
-    tensors = [value for value in operands if isinstance(value, torch.Tensor)]
-    if torch.is_grad_enabled() and any(value.requires_grad for value in tensors):
-        raise Unsupported("a step holds a branch whose gradient is recorded")
+    holds = predicate.reshape(()).to(torch.bool)
+    sides = [[_given_if(holds, value, is_taken) for value in operands] for is_taken in (True, False)]
     mode = get_proxy_mode()
     assert mode is not None
     last = mode.tracer.graph._root.prev
-    taken, structure = pytree.tree_flatten(interpret(first, *operands))
-    others, _ = pytree.tree_flatten(interpret(second, *operands))
+    taken, structure = pytree.tree_flatten(interpret(first, *sides[0]))
+    others, _ = pytree.tree_flatten(interpret(second, *sides[1]))
     if not all(map(_computes_elements, _behind(last))):
         raise Unsupported("a step holds a branch that does more than compute elements")
-    chosen = [_chosen(predicate, one, other) for one, other in zip(taken, others, strict=True)]
+    chosen = [_chosen(holds, one, other) for one, other in zip(taken, others, strict=True)]
     return pytree.tree_unflatten(chosen, structure)
+
+
+def _given_if(holds: torch.Tensor, value: Any, is_taken: bool) -> Any:
+    """An operand of a branch, whose gradient is one of zeros where the branch is not taken."""
+    if not isinstance(value, torch.Tensor) or not (torch.is_grad_enabled() and value.requires_grad):
+        return value
+    return torch.where(holds, *((value, value.detach()) if is_taken else (value.detach(), value)))
 
 
 def _behind(last: fx.Node) -> Iterator[fx.Node]:
@@ -65,9 +71,9 @@ def _computes_elements(node: fx.Node) -> bool:
     return kind_of(node.target) in OF_ELEMENTS and not (has_effect(node) or is_random(node) or may_refuse(node))
 
 
-def _chosen(predicate: torch.Tensor, one: Any, other: Any) -> Any:
+def _chosen(holds: torch.Tensor, one: Any, other: Any) -> Any:
     if not isinstance(one, torch.Tensor) or not isinstance(other, torch.Tensor):
         raise Unsupported("a step holds a branch that gives more than tensors")
     if (one.dtype, one.shape, one.stride()) != (other.dtype, other.shape, other.stride()):
         raise Unsupported("a step holds a branch that gives tensors of two kinds")
-    return torch.where(predicate.reshape(()).to(torch.bool), one, other)
+    return torch.where(holds, one, other)

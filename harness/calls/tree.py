@@ -59,31 +59,39 @@ def modules_in(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict
     return tuple(value for value in values if isinstance(value, nn.Module))
 
 
-def _held_by(function: Any) -> Iterator[tuple[str, Any]]:
-    """What a callable carries besides its arguments, with the path that each has: modules have the empty path."""
+def _held_by(function: Any, around: frozenset[int] = frozenset()) -> Iterator[tuple[str, Any]]:
+    """What a callable carries besides its arguments, with the path that each has: modules have the empty path.
+
+    `around` are the functions in whose closures it was found. A function that calls itself is in its own.
+    """
+    if id(function) in around:
+        return
+    around = around | {id(function)}
     if isinstance(function, nn.Module):
         yield "", function
     elif isinstance(function, types.MethodType):
         yield from (
-            _held_by(function.__self__) if isinstance(function.__self__, nn.Module) else [("self", function.__self__)]
+            _held_by(function.__self__, around)
+            if isinstance(function.__self__, nn.Module)
+            else [("self", function.__self__)]
         )
     elif isinstance(function, types.FunctionType):
         for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
-            yield from _held_by_cell(name, cell)
+            yield from _held_by_cell(name, cell, around)
     elif isinstance(function, functools.partial):
-        yield from _held_by(function.func)
+        yield from _held_by(function.func, around)
         yield "partial", (function.args, function.keywords)
     elif not isinstance(function, OPAQUE):
         yield "self", function
 
 
-def _held_by_cell(name: str, cell: types.CellType) -> Iterator[tuple[str, Any]]:
+def _held_by_cell(name: str, cell: types.CellType, around: frozenset[int]) -> Iterator[tuple[str, Any]]:
     try:
         content = cell.cell_contents
     except ValueError:  # an empty cell: the name was deleted or is not bound yet
         return
     if isinstance(content, types.FunctionType | types.MethodType):
-        yield from ((f"closure.{name}" if path == "" else path, value) for path, value in _held_by(content))
+        yield from ((f"closure.{name}" if path == "" else path, value) for path, value in _held_by(content, around))
     else:
         yield f"closure.{name}", content
 

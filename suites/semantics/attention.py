@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
@@ -91,3 +91,60 @@ def attention_among_a_part_of_the_rows() -> Made:
         return F.scaled_dot_product_attention(part, part, part)
 
     return f, (leaf(2, 2, 8, 4),), {}
+
+
+@program("attention", modes=("infer",))
+def attention_of_one_query_over_many_keys() -> Made:
+    def f(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        return flex_attention(q, k, v, score_mod=lambda s, b, h, i, j: s + j * 0.01)  # type: ignore[return-value]
+
+    return f, (numbers(2, 2, 1, 8), numbers(2, 2, 300, 8), numbers(2, 2, 300, 8)), {}
+
+
+@program("attention", modes=("infer",))
+def attention_with_a_table_of_distances() -> Made:
+    def f(q: Tensor, k: Tensor, table: Tensor, scale: Tensor) -> Tensor:
+        def score(s: Tensor, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
+            return s * scale[b] + table[h, (i - j).abs()]
+
+        return flex_attention(q, k, k, score_mod=score)  # type: ignore[return-value]
+
+    return f, (numbers(2, 2, 17, 8), numbers(2, 2, 23, 8), numbers(2, 40), numbers(2)), {}
+
+
+@program("attention", modes=("infer",))
+def attention_with_scores_hidden_by_a_choice() -> Made:
+    def f(q: Tensor) -> Tensor:
+        return flex_attention(q, q, q, score_mod=lambda s, b, h, i, j: torch.where(i >= j, s, -torch.inf))  # type: ignore[return-value]
+
+    return f, (numbers(1, 2, 9, 4),), {}
+
+
+@program("attention", modes=("infer",))
+def attention_with_a_prefix_of_each_batch() -> Made:
+    lengths = torch.tensor([3, 7])
+    mask = create_block_mask(lambda b, h, i, j: (j < lengths[b]) | (i >= j), 2, None, 33, 33, device="cpu")
+
+    def f(q: Tensor, k: Tensor) -> Tensor:
+        scaled = flex_attention(q, k, k, block_mask=mask, scale=0.3, score_mod=lambda s, b, h, i, j: s * 1.1)
+        return scaled  # type: ignore[return-value]
+
+    return f, (numbers(2, 2, 33, 8), numbers(2, 2, 33, 8)), {}
+
+
+@program("attention", modes=("infer",))
+def attention_in_two_layers_of_a_module() -> Made:
+    class Layers(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.into, self.out = nn.Linear(16, 48), nn.Linear(16, 16)
+            self.bias = nn.Parameter(torch.randn(2, 65))
+
+        def forward(self, x: Tensor) -> Tensor:
+            for _ in range(2):
+                q, k, v = self.into(x).view(2, -1, 3, 2, 8).permute(2, 0, 3, 1, 4)
+                made = flex_attention(q, k, v, score_mod=lambda s, b, h, i, j: s + self.bias[h, (i - j) + 32])
+                x = x + self.out(made.transpose(1, 2).reshape(2, -1, 16))  # type: ignore[union-attr]
+            return x
+
+    return Layers().requires_grad_(False), (numbers(2, 31, 16),), {}

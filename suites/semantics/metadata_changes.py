@@ -259,6 +259,48 @@ def data_of_an_input_assigned_another_input() -> Made:
     return f, (numbers(3), numbers(3), leaf(3)), {}
 
 
+def _with_the_memory_before(f: Callable[..., Tensor], x: Tensor, w: Tensor) -> tuple[Tensor, ...]:
+    """The result, what the input is, and what its memory of before the call holds."""
+    view, alias = x.view(-1), x.detach()
+    return f(x, w), x, view, alias
+
+
+@program(storage, scenario=_with_the_memory_before)
+def data_of_an_input_assigned_and_then_written() -> Made:
+    """The memory that the input had is not written."""
+
+    def f(x: Tensor, w: Tensor) -> Tensor:
+        x.data = torch.full_like(x, 2.0)
+        x.add_(1)
+        return x * w
+
+    return f, (numbers(3), leaf(3)), {}
+
+
+@program(storage, scenario=_with_the_memory_before)
+def data_of_an_input_assigned_between_writes() -> Made:
+    """The first write alone is one of the memory that the input had."""
+
+    def f(x: Tensor, w: Tensor) -> Tensor:
+        x.add_(1)
+        x.data = x.detach() * 2
+        x.mul_(3)
+        return x * w
+
+    return f, (numbers(3), leaf(3)), {}
+
+
+@program(storage, scenario=_with_the_memory_before)
+def view_written_of_which_the_data_was_replaced() -> Made:
+    def f(x: Tensor, w: Tensor) -> Tensor:
+        old = x.view(-1)
+        x.data = torch.full_like(x, 2.0)
+        old.add_(1)
+        return x * w
+
+    return f, (numbers(3), leaf(3)), {}
+
+
 class Gathered(nn.Module):
     """A parameter whose storage is allocated, filled and freed within one call, as FSDP does."""
 

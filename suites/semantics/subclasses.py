@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.testing._internal.two_tensor import TwoTensor
 from torch.utils import _pytree as pytree
+from torch.utils.checkpoint import checkpoint
 
 from assay.harness.case import Made
 from assay.suites.semantics.program import leaf, numbers, program
@@ -203,3 +204,81 @@ def quantized_weight_as_an_argument() -> Made:
         return (x @ weight).sigmoid()
 
     return f, (leaf(5, 3), Quantized.of(torch.randn(3, 4))), {}
+
+
+@program(subclass)
+def pair_in_a_loop_over_its_rows() -> Made:
+    def f(x: Tensor, y: Tensor) -> Tensor:
+        return torch.stack([row.sin() * y for row in x.unbind()]).sum(0)
+
+    return f, (two(3, 4, requires_grad=True), leaf(4)), {}
+
+
+@program(subclass)
+def pair_in_a_custom_function() -> Made:
+    class Sine(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: Tensor) -> Tensor:
+            ctx.save_for_backward(x)
+            return x.sin()
+
+        @staticmethod
+        def backward(ctx: Any, gradient: Tensor) -> Tensor:
+            (x,) = ctx.saved_tensors
+            return gradient * x.cos() * 2  # type: ignore[no-any-return]
+
+    def f(x: Tensor) -> Tensor:
+        return Sine.apply(x) * 2  # type: ignore[no-any-return, no-untyped-call]
+
+    return f, (two(3, requires_grad=True),), {}
+
+
+@program(subclass)
+def pair_in_a_checkpoint() -> Made:
+    def f(x: Tensor, y: Tensor) -> Any:
+        return checkpoint(lambda x, y: (x * y).sin() * x, x, y, use_reentrant=False)
+
+    return f, (two(4, requires_grad=True), two(4, requires_grad=True)), {}
+
+
+@program(subclass)
+def pair_in_a_region() -> Made:
+    region = torch.compiler.nested_compile_region(lambda x: x.sin() * 2)
+
+    def f(x: Tensor) -> Any:
+        return region(x) + region(x + 1)
+
+    return f, (two(3, requires_grad=True),), {}
+
+
+@program(subclass)
+def pair_of_pairs_written_through_a_view() -> Made:
+    def f(x: Tensor) -> tuple[Tensor, Tensor]:
+        view = x.view(-1)
+        view.add_(1)
+        return x.sum(), view
+
+    return f, (TwoTensor(two(2, 3), two(2, 3)),), {}
+
+
+@program(subclass)
+def pair_as_a_buffer_that_is_written() -> Made:
+    class Counted(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("seen", two(3))
+
+        def forward(self, x: Tensor) -> Tensor:
+            assert isinstance(self.seen, Tensor)
+            self.seen.mul_(2)
+            return x * self.seen
+
+    return Counted(), (leaf(3),), {}
+
+
+@program(subclass)
+def pair_whose_gradient_meets_that_of_a_plain_tensor() -> Made:
+    def f(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        return x * y, y * 2
+
+    return f, (two(3, requires_grad=True), leaf(3)), {}

@@ -2,6 +2,7 @@
 
 wrap(f, *xs), strict_mode(f, xs), hints_wrapper(f, xs, {}, hints)      f(*xs)
 wrap_with_set_grad_enabled(on, f, *xs), wrap_with_autocast(..., f, *xs)     the same, in that mode
+foreach_map(f, *xs), invoke_quant(f, *xs, scheme=...), any BaseHOP      f(*xs): keywords are hints
 out_dtype(op, dtype, *xs)                                              op of what is cast to that dtype, cast to it
 flex_attention(q, k, v, score, ...)                                    products, scores, softmax, as eager has them
 """
@@ -14,6 +15,7 @@ from typing import Any
 import torch
 from torch import fx
 from torch._C import DispatchKey
+from torch._higher_order_ops.base_hop import BaseHOP
 from torch.utils import _pytree as pytree
 
 Interpret = Callable[..., Any]
@@ -32,6 +34,10 @@ def _hints_wrapper(
     interpret: Interpret, body: fx.GraphModule, args: Sequence[Any], kwargs: dict[str, Any], hints: object
 ) -> Any:
     return _wrap(interpret, body, *args, **kwargs)
+
+
+def _hinted(interpret: Interpret, body: fx.GraphModule, *args: Any, **hints: object) -> Any:
+    return interpret(body, *args)
 
 
 def _set_grad_enabled(interpret: Interpret, is_on: bool, body: fx.GraphModule, *args: Any, **kwargs: Any) -> Any:
@@ -90,3 +96,8 @@ INLINED: dict[object, Callable[..., Any]] = {
     _operator("out_dtype"): _out_dtype,
     _operator("flex_attention"): _flex_attention,
 }
+
+
+def inlined(target: object) -> Callable[..., Any] | None:
+    """What records a call of a higher-order operator as what it calls; None for other operators."""
+    return _hinted if isinstance(target, BaseHOP) else INLINED.get(target)

@@ -17,6 +17,7 @@ from typing import Any
 import torch
 from torch import fx
 
+from assay.compiler.ir.graph.calls import called
 from assay.compiler.ir.graph.materialize import set_returned
 from assay.compiler.ir.graph.roles import (
     Base,
@@ -207,10 +208,16 @@ def _fresh(program: Program) -> Iterator[tuple[fx.Node, torch._ops.OpOverload]]:
 
 
 def _made(graph: fx.Graph, target: torch._ops.OpOverload, place: fx.Node, number: str) -> fx.Node:
-    shape = [list(place.meta["val"].shape)] if target is aten.view.default else []
+    shape = [_shape_of(place)] if target is aten.view.default else []
     made = graph.create_node("call_function", target, (place, *shape), {}, _name_of(target) + number)
     made.meta = dict(place.meta)
     return made
+
+
+def _shape_of(place: fx.Node) -> list[int | fx.Node]:
+    """The shape of an input: numbers, and calls that ask the input for its symbolic sizes."""
+    sizes = enumerate(place.meta["val"].shape)
+    return [size if isinstance(size, int) else called(aten.sym_size.int, place, dim) for dim, size in sizes]
 
 
 def _name_of(target: torch._ops.OpOverload) -> str:

@@ -73,13 +73,17 @@ class ControlFlow:
         more: Sequence[Any] = (),
     ) -> Any:
         """What the last step gives; copies of what is carried, where there is none."""
-        args = (*carried, *more)
-        if not has_gradients(args):
-            found = self.loops.run_while(condition, body, len(carried), args)
-            if found is not None:
-                return found
+        return self.loops.run_while(
+            condition, body, len(carried), (*carried, *more),
+            lambda *args: self.turns_of_python(condition, body, len(carried), args),
+        )  # fmt: skip
+
+    def turns_of_python(
+        self, condition: fx.GraphModule, body: fx.GraphModule, carried: int, args: Sequence[Any]
+    ) -> Sequence[Any]:
+        """The steps of a loop whose end is data, one call each."""
         goes_on, step = self.body(condition), self.body(body)
-        values, steps = tuple(carried), 0
+        values, more, steps = tuple(args[:carried]), tuple(args[carried:]), 0
         while _single(goes_on(*values, *more)):
             values, steps = tuple(step(*values, *more)), steps + 1
         if steps:

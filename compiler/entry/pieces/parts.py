@@ -126,7 +126,7 @@ def part_of(gm: fx.GraphModule, nodes: Sequence[fx.Node], is_eager: bool) -> Par
     graph, copies = fx.Graph(), dict[fx.Node, fx.Node]()
     own = set(nodes)
     reads = dict.fromkeys(read for node in nodes for read in node.all_input_nodes if read not in own)
-    takes = [read for read in reads if not is_submodule(gm, read)]
+    takes = [read for read in reads if read.op != "get_attr"]  # the graph holds functions, but no tensors
     for read in takes:
         copies[read] = graph.placeholder(read.name)
         copies[read].meta = {"example_value": read.meta.get("example_value")}

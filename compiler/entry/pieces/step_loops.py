@@ -2,6 +2,8 @@
 
     h, y = scan(step, h0, xs)    ->    one call that runs step for x in xs, into rows of y
 
+    xs = while_loop(c, f, xs)    ->    one call that runs f while c holds; with gradients it counts the steps first
+
 A loop of another kind, and one whose step is more than kernels of ours, is Python's. What is asked for that one call
 cannot give is computed again by Python's loop: gradients of gradients, and those of tangents that no kernel takes.
 """
@@ -9,6 +11,7 @@ cannot give is computed again by Python's loop: gradients of gradients, and thos
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -39,6 +42,7 @@ class StepLoops:
     compile: LoopCompiler | None
     made: dict[object, Any] = field(default_factory=dict)
     counts: dict[Bodies, int] = field(default_factory=dict)
+    counted: dict[fx.GraphModule, fx.GraphModule] = field(default_factory=dict)
 
     def run(
         self, body: fx.GraphModule, shape: Shape, args: Sequence[object], again: Callable[..., Sequence[Any]]
@@ -62,11 +66,33 @@ class StepLoops:
         return found
 
     def run_while(
-        self, condition: fx.GraphModule, body: fx.GraphModule, carried: int, args: Sequence[object]
-    ) -> Results | None:
-        """What is carried after the last step; None where Python runs the loop."""
-        turns = self._turns(condition, body, carried, args)
-        return None if turns is None else _turned(turns, carried, [arg for arg in args if isinstance(arg, Tensor)])
+        self,
+        condition: fx.GraphModule,
+        body: fx.GraphModule,
+        carried: int,
+        args: Sequence[object],
+        again: Callable[..., Sequence[Any]],
+    ) -> Sequence[Any]:
+        """What is carried after the last step. `again` is Python's loop.
+
+        With gradients the loop runs twice: the first time tells how many steps there are, and the second one is a loop
+        of so many, which saves what its backward reads.
+        """
+        is_recorded = torch.is_grad_enabled() and any(isinstance(one, Tensor) and one.requires_grad for one in args)
+        with torch.no_grad() if is_recorded else nullcontext():
+            given = [one.detach() if isinstance(one, Tensor) and is_recorded else one for one in args]
+            turns = self._turns(condition, body, carried, given)
+        if turns is None:
+            return again(*args)
+        count, found = _turned(turns, carried, [one for one in given if isinstance(one, Tensor)])
+        if not is_recorded:
+            return found
+        if not count:
+            return again(*args)
+        counted = torch.empty((count, 0))
+        shape, steps = Shape(carried, 1), self.counted.setdefault(body, with_row(body, carried))
+        rest = (*args[:carried], counted, *args[carried:])
+        return self.run(steps, shape, rest, lambda *given: again(*given[:carried], *given[carried + 1 :]))
 
     def _steps(self, body: fx.GraphModule, shape: Shape, args: Sequence[object]) -> Steps | None:
         def make(compile: LoopCompiler) -> Steps:
@@ -168,6 +194,22 @@ def _examples(shape: Shape, args: Sequence[object], needed: frozenset[int]) -> l
     return made
 
 
+def with_row(body: fx.GraphModule, place: int) -> fx.GraphModule:
+    """The graph with one more argument at a place, which nothing reads: a row of which there is one a step."""
+    graph, copies = fx.Graph(), dict[fx.Node, fx.Node]()
+    placeholders = body.graph.find_nodes(op="placeholder")
+    for index, node in enumerate(placeholders):
+        if index == place:
+            graph.placeholder("counted_step")
+        copies[node] = graph.node_copy(node)
+    if place == len(placeholders):
+        graph.placeholder("counted_step")
+    for node in body.graph.nodes:
+        if node.op != "placeholder":
+            copies[node] = graph.node_copy(node, copies.__getitem__)
+    return fx.GraphModule(body, graph)
+
+
 def with_copies(gm: fx.GraphModule, carried: int) -> fx.GraphModule:
     """The graph, all of whose results are new tensors. Raises: Unsupported for results that are not all tensors."""
     (output,) = gm.graph.find_nodes(op="output")
@@ -206,8 +248,8 @@ def _forward(steps: Steps, args: Sequence[Tensor]) -> tuple[Results, dict[Memory
 
 
 @torch.no_grad()
-def _turned(turns: Turns, carried: int, args: Sequence[Tensor]) -> Results:
-    """What is carried after the last step of a loop whose end is data."""
+def _turned(turns: Turns, carried: int, args: Sequence[Tensor]) -> tuple[int, Results]:
+    """How many steps a loop has whose end is data, and what is carried after the last one."""
     memory: dict[Memory, Tensor] = {FLAG: torch.empty((), dtype=torch.bool)}
     for place, value in enumerate(args):
         at, _ = Shape(carried, 0).input(place)
@@ -215,8 +257,8 @@ def _turned(turns: Turns, carried: int, args: Sequence[Tensor]) -> Results:
         if place < carried:
             memory[at] = value.new_empty((2, *value.shape))
             memory[at][0].copy_(value)
-    last = turns.run(memory) % 2
-    return tuple(memory[Memory("carried", place)][last].clone() for place in range(carried))
+    count = turns.run(memory)
+    return count, tuple(memory[Memory("carried", place)][count % 2].clone() for place in range(carried))
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
+import torch._higher_order_ops  # which registers them
 from torch import fx
 
 from assay.compiler.ir.typed_nodes import node_argument
@@ -20,6 +21,7 @@ HELD_FUNCTIONS: frozenset[torch._ops.HigherOrderOperator] = frozenset(
     for name in (
         *("cond", "while_loop", "while_loop_stack_output", "scan", "map_impl", "associative_scan"),
         *("flex_attention", "flex_attention_backward", "invoke_subgraph"),
+        *("strict_mode", "hints_wrapper", "out_dtype", "invoke_quant", "invoke_quant_packed"),
     )
     if hasattr(torch.ops.higher_order, name)
 )

@@ -51,6 +51,12 @@ def set_and_returned(x: Tensor, y: Tensor) -> Tensor:
     return x
 
 
+def data_written(x: Tensor, y: Tensor) -> Tensor:
+    x.data = y * 2
+    x.add_(1)
+    return x * y
+
+
 def filled(x: Tensor, y: Tensor) -> Tensor:
     resize(x, 64)
     x.copy_(y)
@@ -107,6 +113,38 @@ def test_what_replaces_an_input_is_as_in_eager(program: Program, dynamic: bool, 
         assert facts(*found, compiled(*found)) == facts(*wanted, program(*wanted))
 
 
+@pytest.mark.parametrize(
+    ("program", "requires_grad"),
+    [(each, False) for each in (same_shape, data, intermediate, written_before_and_after, data_written)]
+    + [(data, True), (data_written, True)],
+)
+def test_memory_that_an_input_had_is_written_before_it_is_replaced_alone(program: Program, requires_grad: bool) -> None:
+    found = []
+    for function in (program, aot_function(program, nop, fallback="error")):
+        x, y = given()
+        y.requires_grad_(requires_grad)
+        before = x.view(-1), x.detach()
+        result = function(x, y)
+        if result.requires_grad:
+            result.sum().backward()
+        found.append((*before, x, [one._version for one in before], y.grad))
+    torch.testing.assert_close(found[1], found[0], rtol=0, atol=0)
+
+
+def test_write_to_memory_that_an_input_had_is_refused_by_name() -> None:
+    def written_late(x: Tensor, y: Tensor) -> Tensor:
+        old = x.view(-1)
+        x.data = y * 2
+        old.add_(1)
+        return x * 2
+
+    found, wanted = given(), given()
+    assert facts(*found, aot_function(written_late, nop)(*found)) == facts(*wanted, written_late(*wanted))
+    with pytest.raises(Unsupported, match="before it was given other memory") as refusal:
+        aot_function(written_late, nop, fallback="error")(*given())
+    assert not isinstance(refusal.value, Unexpected)
+
+
 def test_storage_freed_between_forward_and_backward_is_read_as_it_was_filled_again() -> None:
     def gathered(whole: Tensor, x: Tensor) -> Tensor:
         resize(whole, 64)
@@ -156,7 +194,15 @@ def test_shape_of_symbols_changed_in_place_is_refused_by_name() -> None:
         x.resize_(2, 2)
         return x * 2
 
+    def resized_to_its_shape(x: Tensor, y: Tensor) -> Tensor:
+        x.resize_(x.shape)
+        return x * 2
+
     found, wanted = given(), given()
+    torch.testing.assert_close(aot_function(resized_to_its_shape, nop, dynamic=True)(*found), wanted[0] * 2)
+    with pytest.raises(Unsupported, match="symbolic sizes") as refusal:
+        aot_function(resized_to_its_shape, nop, dynamic=True, fallback="error")(*given())
+    assert not isinstance(refusal.value, Unexpected)
     torch.testing.assert_close(aot_function(resized, nop, dynamic=True)(*found), resized(*wanted))
     torch.testing.assert_close(found, wanted)
     with pytest.raises(Unsupported, match=SHAPE) as refusal:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from torch._higher_order_ops.foreach_map import foreach_map
 
 from assay.compiler.entry.export import aot_export_joint_simple, aot_export_module
 from assay.compiler.errors import BANS, ExportError, Unsupported
@@ -32,8 +33,8 @@ def appends(m: Any, x: Tensor) -> tuple[Tensor]:
     return (x,)
 
 
-def strict(m: Any, x: Tensor) -> tuple[Tensor]:
-    return (torch.ops.higher_order.strict_mode(torch.sin, (x,)),)
+def mapped(m: Any, x: Tensor) -> tuple[Tensor, ...]:
+    return tuple(foreach_map(torch.sin, [x]))
 
 
 def printing(x: Tensor) -> Tensor:
@@ -112,8 +113,8 @@ INFERENCE: dict[str, tuple[Callable[[], nn.Module], tuple[Any, ...], str, str]] 
     "parameter": (lambda: Calls(assigns(weight="parameter")), (X,), "parameter_assigned", "'weight'"),
     "buffer_shape": (lambda: Calls(assigns(seen="long")), (X,), "buffer_assigned", "'seen'"),
     "registered": (lambda: Calls(registers), (X,), "registered", "'late'"),
-    "strict": (lambda: Calls(strict), (X,), "unsupported", "strict_mode, a higher-order operator"),
-    "strict_line": (lambda: Calls(strict), (X,), "unsupported", "test_export_bans.py:"),
+    "mapped": (lambda: Calls(mapped), (X,), "unsupported", "foreach_map, a higher-order operator"),
+    "mapped_line": (lambda: Calls(mapped), (X,), "unsupported", "test_export_bans.py:"),
     "effect_in_a_branch": (lambda: Calls(effect_in_a_branch), (X,), "effect_inside", "given to cond"),
     "leaves": (lambda: Calls(lambda m, x: (x[1:].as_strided((3,), (1,), 0) * 2,)), (X,), "unsupported", "as_strided"),
 }  # fmt: skip

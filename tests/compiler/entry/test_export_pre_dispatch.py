@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import Tensor, fx, nn
 from torch._functorch.aot_autograd import aot_export_module as export_of_torch
+from torch._higher_order_ops.foreach_map import foreach_map
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
@@ -145,10 +146,10 @@ def test_pre_dispatch_export_leaves_no_mode_behind() -> None:
 
 
 def test_pre_dispatch_export_refuses_an_unknown_higher_order_operator_as_one_below_does() -> None:
-    class Strict(nn.Module):
+    class Mapped(nn.Module):
         def forward(self, x: Tensor) -> Any:
-            return (torch.ops.higher_order.strict_mode(torch.sin, (x,)),)
+            return tuple(foreach_map(torch.sin, [x]))
 
     for pre_dispatch in (False, True):
         with pytest.raises(ExportError, match="higher-order operator"):
-            aot_export_module(Strict(), (torch.ones(3),), trace_joint=False, pre_dispatch=pre_dispatch)
+            aot_export_module(Mapped(), (torch.ones(3),), trace_joint=False, pre_dispatch=pre_dispatch)

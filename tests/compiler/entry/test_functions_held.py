@@ -11,6 +11,9 @@ from torch import Tensor, fx, nn
 from torch._higher_order_ops import map as mapped
 from torch._higher_order_ops import scan, while_loop
 from torch._higher_order_ops.associative_scan import associative_scan
+from torch._higher_order_ops.hints_wrap import hints_wrapper
+from torch._higher_order_ops.out_dtype import out_dtype
+from torch._higher_order_ops.strict_mode import strict_mode
 from torch.nn.attention.flex_attention import flex_attention
 from torch.utils import _pytree as pytree
 
@@ -341,3 +344,32 @@ def test_what_nobody_reads_in_a_branch_is_dropped(pre_dispatch: bool) -> None:
     assert not calls & {"aten.mul.Tensor", "aten.add.Tensor"} and "aten.cos.default" in calls
     for x in (torch.ones(3), -torch.ones(3), torch.full((3,), 0.1)):
         torch.testing.assert_close(graph(x), module(x))
+
+
+def in_strict_mode(x: Tensor) -> Any:
+    return strict_mode(lambda x: x.sin(), (x,))
+
+
+def under_hints(x: Tensor) -> Any:
+    return hints_wrapper(lambda x: x.sin(), (x,), {}, {"region": 1})
+
+
+def wide_product(x: Tensor) -> Any:
+    return out_dtype(torch.ops.aten.mul.Tensor, torch.float64, x, x)
+
+
+@pytest.mark.parametrize(
+    "program, target",
+    [(in_strict_mode, higher.strict_mode), (under_hints, higher.hints_wrapper), (wide_product, higher.out_dtype)],
+    ids=lambda each: getattr(each, "__name__", ""),
+)
+def test_functions_held_of_bodies_under_a_hint_are_nodes(program: Callable[[Tensor], Any], target: Any) -> None:
+    graphs: list[fx.GraphModule] = []
+
+    def keep(gm: fx.GraphModule, _: object) -> Callable[..., Any]:
+        graphs.append(gm)
+        return gm
+
+    x = torch.rand(3)
+    torch.testing.assert_close(aot_function(program, keep, fallback="error")(x), program(x))
+    assert len(graphs[0].graph.find_nodes(op="call_function", target=target)) == 1

@@ -1,4 +1,4 @@
-"""Loops whose steps hold branches are one call where gradients are off: both branches are computed, one is chosen."""
+"""Loops whose steps hold branches are one call: both branches are computed, and one is chosen."""
 
 from __future__ import annotations
 
@@ -54,12 +54,36 @@ def test_a_loop_with_branches_is_one_call_without_gradients(
     assert journal.totals()["stepwise"] == {} and journal.totals()["loops"] >= 1
 
 
-def test_a_branch_whose_gradient_is_recorded_is_the_one_that_is_taken() -> None:
+def weighted(x: Tensor) -> Tensor:
+    """A branch reads a value that the other does not, and has an infinite gradient where it is not taken."""
+    w = x[0].exp()
+
+    def step(carried: Tensor, row: Tensor) -> tuple[Tensor, Tensor]:
+        chosen = torch.cond(
+            row.sum() > 0, lambda c, r: c * w + r, lambda c, r: (r - r.detach()).abs().sqrt() + c, (carried, row)
+        )
+        return chosen, chosen.sum()
+
+    return scan(step, x[0], x[1:])[1]  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize("program", [scanned, turned, each_row, weighted])
+def test_a_loop_with_branches_is_one_call_with_the_gradients_of_the_branches_taken(
+    program: Callable[[Tensor], Tensor],
+) -> None:
     torch._dynamo.reset()
-    x = torch.rand(6, 8, generator=torch.Generator().manual_seed(0)).requires_grad_()
-    results = [function(x) for function in (torch.compile(scanned, backend="assay"), scanned)]
-    torch.testing.assert_close(*results)
-    torch.testing.assert_close(*(torch.autograd.grad(each.sum(), x) for each in results))
+    journal.reset()
+    compiled = torch.compile(program, backend="assay")
+    for seed in range(3):
+        x = torch.randn(6, 8, generator=torch.Generator().manual_seed(seed))
+        x[0] = x[0].abs() + 0.1
+        found = []
+        for function in (compiled, program):
+            given = x.clone().requires_grad_()
+            result = function(given)
+            found.append((result, *torch.autograd.grad(result.sum(), given)))
+        torch.testing.assert_close(*found, equal_nan=True)
+    assert journal.totals()["stepwise"] == {} and journal.totals()["loops"] >= 1
 
 
 def test_a_branch_that_may_be_refused_is_not_computed_in_vain() -> None:

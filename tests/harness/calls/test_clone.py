@@ -179,3 +179,13 @@ def test_what_stays_as_it_was_is_kept_once() -> None:
     changed = look(value, {}, before)
     assert changed.value is not before and torch.equal(changed.value.signbit(), torch.tensor([True, False]))
     assert look(value[:1], {}, before).value.shape == (1,)
+
+
+def test_walk_ends_at_a_function_that_calls_itself() -> None:
+    scale = torch.ones(3)
+
+    def halved(x: torch.Tensor, times: int) -> torch.Tensor:
+        return halved(x * scale / 2, times - 1) if times else x
+
+    tree = walk_call(lambda x: halved(x, 2), (torch.ones(3),), {})
+    assert any(value is scale for value in tree.tensors.values())

@@ -57,9 +57,6 @@ EAGER = {
     "a write of an inference tensor outside of inference mode": {"inference_buffer_written_outside_inference_mode"},
     "more overlaps than are specialised for": {"many_overlaps_in_turn", "many_overlaps_in_turn_with_gradient"},
     "a gradient that is kept of an input that is written": {"gradient_retained_by_an_inner_input_that_is_mutated"},
-    "storage replaced": {
-        "data_of_an_input_assigned",
-    },
     "a view that an autograd.Function made": {
         "argument_returned_by_a_custom_function",
     },

@@ -261,7 +261,7 @@ class Watching(FunctionalTensorMode):
             raise Unsupported("the program replaces the storage of an input (set_, .data = ...)")
         known = self._replaced.get(id(value))
         if known is None:
-            with torch.no_grad(), self:
+            with self, torch.no_grad():  # outside of the mode a detached tensor is the tensor itself
                 old = value.detach()
             with torch._C.DisableTorchFunction():
                 sizes = tuple(self._storage_sizes.pop(value.untyped_storage()._cdata, ()))

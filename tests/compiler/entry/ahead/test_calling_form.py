@@ -199,3 +199,15 @@ def test_the_cheapest_cut_makes_equal_calls_one() -> None:
         ours.aot_function(_computed_twice, kept.compiler("forward"), partition_fn=split)(*_inputs(1, True))
         forwards.append(kept.texts["forward"].count("aten.cos"))
     assert forwards == [2, 1]
+
+
+def test_calling_form_asks_an_input_whose_strides_change_for_its_symbolic_sizes() -> None:
+    def f(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        return x.t_() * w
+
+    compiled = ours.aot_function(f, ours.nop, dynamic=True, fallback="error")
+    for rows, columns in ((2, 3), (2, 3), (4, 5)):
+        found, wanted = torch.ones(rows, columns), torch.ones(rows, columns)
+        w = torch.randn(columns, rows, requires_grad=True)
+        assert torch.equal(compiled(found, w), f(wanted, w))
+        assert (found.shape, found.stride()) == (wanted.shape, wanted.stride())

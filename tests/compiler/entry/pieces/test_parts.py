@@ -109,3 +109,20 @@ def test_held_tensors_become_arguments() -> None:
     flat, copies = without_held(gm, [own])
     assert not flat.graph.find_nodes(op="get_attr") and copies[own].op == "placeholder"
     assert torch.equal(flat(torch.ones(3), torch.full((3,), 2.0)), torch.full((3,), 3.0))
+
+
+def test_parts_have_the_functions_that_their_calls_read() -> None:
+    """A graph may hold functions that are no graphs, as those of a leaf function: no part is given one."""
+    root = torch.nn.Module()
+    setattr(root, "function", lambda x: x * 2)  # noqa: B010 -- no module, nor a tensor
+    graph = fx.Graph()
+    x = graph.placeholder("x")
+    function = graph.get_attr("function")
+    middle = graph.call_function(lambda function, x: function(x), (function, graph.call_function(torch.sin, (x,))))
+    graph.output((graph.call_function(torch.cos, (middle,)),))
+    gm = fx.GraphModule(root, graph)
+    given = torch.ones(3)
+    parts = divided(gm, units_of(gm.graph), {1})
+    assert [part.takes for part in parts] == [("x",), ("sin",), ("_lambda_",)]
+    (found,) = run_divided(gm, {1}, [given])
+    assert torch.equal(found, (given.sin() * 2).cos())

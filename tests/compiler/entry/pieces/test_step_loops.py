@@ -179,6 +179,36 @@ def test_step_loops_have_the_bits_of_steps(f: Program, trains: bool, monkeypatch
     assert_same(expected, observed(f, given, trains), is_exact=False)
 
 
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("f", [a_loop_that_counts, a_loop_that_ends_by_its_values], ids=lambda f: f.__name__)
+def test_loops_whose_end_is_data_have_the_gradients_of_steps(
+    f: Program, dynamic: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One call counts the steps, and another runs as many: no step is Python's."""
+    torch._dynamo.reset()
+    journal.reset()
+    compiled = torch.compile(f, backend="assay", dynamic=dynamic)
+    found = []
+    for scale in (1.0, 1.5, 2.0):
+        given = [value * scale for value in inputs()]
+        found.append((given, observed(compiled, given, True)))
+    counted = journal.totals()
+    assert counted["loops"] == 2 and not counted["stepwise"] and not counted["eager"]
+    for given, ours in found:
+        assert_same(ours, by_steps(monkeypatch, f, given, True))
+
+
+def test_a_loop_that_ends_before_its_first_step_passes_gradients_on() -> None:
+    torch._dynamo.reset()
+    compiled = torch.compile(a_loop_that_ends_by_its_values, backend="assay")
+    for h in (torch.full((6,), 0.5), torch.zeros(6)):  # as it was compiled with steps, and then with none
+        _, xs, *others = inputs()
+        h.requires_grad_()
+        c, _ = compiled(h, xs, *others)
+        c.sum().backward()
+    assert torch.equal(h.grad, torch.ones(6))  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16, torch.float16], ids=str)
 def test_step_loops_round_sums_of_gradients_as_eager_does(dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
     given = inputs(dtype=dtype)
