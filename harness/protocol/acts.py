@@ -48,7 +48,7 @@ SIZES: Mapping[str, str] = {
 ENDS: Mapping[str, str] = {
     ALL: "",
     LARGEST: " from the largest result alone",
-    SUMMED: " from the sum of each result",
+    SUMMED: " from the sum of each result but the loss",
     IN_COLUMNS: " from the largest result alone, whose gradient lies in columns",
 }
 WITHIN: Mapping[str, str] = {"": "", INFERENCE: "in inference mode", AUTOCAST: "under autocast to bfloat16"}
@@ -60,8 +60,8 @@ class Act:
     1 for the latest, 2 for the one before it.
 
     `is_spent`: of a graph that was gone through and freed, so that eager raises, unless nothing was saved in it.
-    `ends` says which results have a tangent: all (or the loss, where there is one), or the largest alone. Or all have
-    one number expanded to their size, as the gradient of a sum is. Or the largest has one that lies in columns.
+    `ends` says which results have a tangent: all (or the loss, where there is one), or the largest alone. Or all but
+    the loss have one number expanded to their size, as the gradient of a sum is. Or the largest has one in columns.
     `retains`: the graph may be gone back through again. `accumulates`: gradients are added to those of the act before.
     `relays_gradients`: these lie otherwise in memory first. `in_part`: every other leaf alone is asked for.
     `in_other_dtype`: arguments and state are converted first, and converted back before the next act that is not.

@@ -71,6 +71,28 @@ def test_backward_of_a_sum_tells_apart_who_reads_one_number_once() -> None:
     assert result.verdict == "diverged" and result.differences[0].field == "gradient", result.detail
 
 
+class WithLoss(nn.Module):
+    """A network that gives its loss beside its results, as models of the zoo do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(5, 3)
+
+    def forward(self, x: Tensor) -> dict[str, Tensor]:
+        logits = self.layer(x)
+        return {"loss": logits.square().mean(), "logits": logits}
+
+
+def test_backward_of_a_sum_begins_at_other_results_than_the_loss() -> None:
+    def make() -> Made:
+        return WithLoss(), (torch.randn(4, 5),), {}
+
+    acts = (Act(1, back=1), step(2, ends=SUMMED))
+    assert run("aot_eager", "train", acts, make).verdict == "same"
+    assert run(PLACE + "reads_one_number_once", "train", acts[:1], make).verdict == "same"
+    assert run(PLACE + "reads_one_number_once", "train", acts, make).verdict == "diverged"
+
+
 UNUSUAL_BACKWARDS: Mapping[str, tuple[Callable[[Act], bool], Protocol]] = {
     "drops_what_meets_another_layout": (
         lambda act: act.relays_gradients,
