@@ -333,7 +333,7 @@ class _Judge:
 
     def _same_computations(self, centre: Tensor, samples: Samples) -> list[Tensor]:
         """Those of the runs that are no other computation: by far further off than eager, and than roundings go. A zero
-        of eager's says nothing of how far those go. Where the float64 run is zero as well, the nearest of several tells."""
+        of eager's says nothing of how far those go. If the float64 run is zero too, the nearest of several tells."""
         runs, is_zero = self._runs(samples), not self.eager.any()
         if is_zero and centre.any():
             return runs
