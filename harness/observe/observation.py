@@ -172,10 +172,17 @@ class Observation:
     """What the act was, in words."""
     is_spent: bool = False
     """A backward through a graph that was gone through and freed. Eager raises, if anything was saved in it."""
+    has_stray: bool = False
+    """A call with an index out of range, which eager refuses."""
     held: tuple[str, ...] = ()
     """After the last act: inputs and results of one more call that are alive when nobody holds them."""
     growth_bytes: int = 0
     """After the last act: by how much memory grows with each further call."""
+
+    @property
+    def is_meant_to_raise(self) -> bool:
+        """Whether the act was there for an error, which says nothing of the program."""
+        return self.is_spent or self.has_stray
 
 
 @dataclass(slots=True)
@@ -681,6 +688,7 @@ class _Run:
             seconds=step.seconds,
             act=str(act),
             is_spent=act.is_spent,
+            has_stray=act.strays,
         )
         looked = step.outputs | {f"{path}.grad": seen for path, seen in observation.gradients.items() if seen}
         self._keep(index + 1, step.tree.tensors | _gradients(leaves if act.back else {}), looked)
