@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping
 
 import pytest
@@ -134,7 +135,7 @@ def test_stray_index_is_left_out_where_eager_takes_it_or_something_is_written() 
     for make, are_left in ((looked_up, True), (counts, False), (writes, False)):
         case = Case("network", make, MODES, (), ("tiny",))
         own = made_call(case, "tiny", 0, "cpu")
-        scripts = Scripts(case, "infer", STRAYS, own, lambda _, own=own: own)
+        scripts = Scripts(case, "infer", STRAYS, own, functools.partial(made_call, case, "tiny", device="cpu"))
         found = scripts.without(observe(scripts.script(), "infer", 0))
         assert any(act.strays for act in found.acts) is are_left, make
 
