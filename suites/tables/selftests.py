@@ -103,7 +103,8 @@ def keep(*reports: Path) -> None:
         for fault in document["results"]
     }
     kept_names = (*KEPT, *OF_EACH)
-    results = [{name: fault[name] for name in kept_names} for fault in sorted(found.values(), key=_place)]
+    ordered = sorted(found.values(), key=_place)
+    results = [{name: fault[name] for name in kept_names if name in fault} for fault in ordered]
     facts = {name: documents[0]["environment"][name] for name in FACTS}
     (RESULTS / FILE).write_text(json.dumps({"schema": 1, "environment": facts, "results": results}, indent=1) + "\n")
 
