@@ -333,7 +333,8 @@ class _Trial:
         if self._is_about_meaning() or first.leaves or "fresh" in self.case.tags or self.case.numbers:
             return False
         triples = zip(self.scripts.acts, eager, ours, strict=True)
-        return all(one.error is None and other.error is None for act, one, other in triples if act.calls)
+        usual = (triple for triple in triples if triple[0].calls and not triple[0].strays)
+        return all(one.error is None and other.error is None for _, one, other in usual)
 
     def _calls_made(self) -> int:
         """How often the backend's program has been called when it is timed."""
@@ -412,8 +413,9 @@ def _said_by_eager(eager: Run) -> str:
 
 
 def _is_of_program(step: Observation) -> bool:
-    """Whether an error says something of the program: not one of a backward alone, which may be asked for in vain."""
-    return step.act.startswith("call")
+    """Whether an error says something of the program: not one of a backward alone, which may be asked for in vain, nor
+    one of an index that is out of range for that."""
+    return step.act.startswith("call") and not step.has_stray
 
 
 def first_lines(error: BaseException) -> str:

@@ -7,7 +7,7 @@ cheapest    (rematerialize.py) compute again what costs less so than to keep it
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -98,6 +98,15 @@ def split(joint: Program, recompute: Callable[[fx.Node], bool], explain: Explain
     forward, states = keep_states(forward, [node.name for node in drawn])
     backward = draw_again(backward, states, len(saved_roles))
     return Split(forward, backward, lambda: list(_decisions(joint, after, saved, before & after, explain)))
+
+
+def split_at(joint: Program, names: Collection[str]) -> Split:
+    """The cut at which values of these names are saved. Backward makes all others again, inputs apart."""
+
+    def recompute(node: fx.Node) -> bool:
+        return node.op != "placeholder" and not {node.name, node.meta.get(STANDS_FOR, node.name)} & set(names)
+
+    return split(joint, recompute)
 
 
 def _saved_roles(saved: Sequence[fx.Node]) -> list[tuple[Saved, fx.Node]]:

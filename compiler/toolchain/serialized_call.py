@@ -167,17 +167,32 @@ class KeptCall:
     hosts: dict[str, KeptHost]
     parts: dict[frozenset[int], KeptPart]
     guards: str
+    saved: tuple[str, ...]
+    """The values that forward saves, by name."""
 
     @staticmethod
     def of(
-        linked: Linked, hosts: Mapping[str, KeptHost], parts: Mapping[frozenset[int], KeptPart], guards: str
+        linked: Linked,
+        hosts: Mapping[str, KeptHost],
+        parts: Mapping[frozenset[int], KeptPart],
+        guards: str,
+        saved: tuple[str, ...],
     ) -> KeptCall:
         part, higher = linked.partial, linked.higher
         partial = None if part is None or higher is None else KeptPartial.of(part, higher)
         code = marshal.dumps(linked.code or code_of(linked.text, "call"))
         namespace = dict(linked.namespace)
         return KeptCall(
-            linked.text, code, namespace, linked.written, linked.versions, partial, dict(hosts), dict(parts), guards
+            linked.text,
+            code,
+            namespace,
+            linked.written,
+            linked.versions,
+            partial,
+            dict(hosts),
+            dict(parts),
+            guards,
+            saved,
         )
 
     @property

@@ -333,12 +333,15 @@ class _Judge:
 
     def _same_computations(self, centre: Tensor, samples: Samples) -> list[Tensor]:
         """Those of the runs that are no other computation: by far further off than eager, and than roundings go. A zero
-        of eager's says nothing of how far those go, where the float64 run has one left."""
-        if not self.eager.any() and centre.any():
-            return self._runs(samples)
-        rounding = math.sqrt(self.precision.epsilon) * float(self.eager.abs().max())
-        reach = max(rounding, STRAYED * float((self.eager - centre).abs().max()))
-        return [run for run in self._runs(samples) if float((run - self.eager).abs().max()) <= reach]
+        of eager's says nothing of how far those go. If the float64 run is zero too, the nearest of several tells."""
+        runs, is_zero = self._runs(samples), not self.eager.any()
+        if is_zero and centre.any():
+            return runs
+        off = [float((run - self.eager).abs().max()) for run in runs]
+        nearest = min(off) if len(off) > 1 else 0.0
+        error = nearest if is_zero else float((self.eager - centre).abs().max())
+        reach = max(math.sqrt(self.precision.epsilon) * float(self.eager.abs().max()), STRAYED * error)
+        return [run for run, far in zip(runs, off, strict=True) if far <= reach]
 
     def _is_near(self) -> Tensor:
         return (self.ours - self.eager).abs() <= self.precision.ulps(self.eager.abs())

@@ -42,9 +42,15 @@ def in_vectors(value: Tensor) -> Tensor:
 
 PLACES: dict[str, Place] = {"one by one": alone, "in full vectors": in_vectors}
 
-CONVERSIONS = (torch.ops.aten._to_copy.default,)
+aten = torch.ops.aten
+UNTAGGED = (
+    *(aten._to_copy.default, aten.hardswish.default, aten.hardswish_backward.default),
+    *(aten.hardtanh_backward.default, aten.softshrink_backward.default, aten.hardshrink_backward.default),
+    *(aten.elu_backward.default, aten.leaky_relu_backward.default, aten.mish_backward.default),
+    *(aten.softplus_backward.default, aten.hardsigmoid_backward.default),
+)
 """Operators that compute element by element, which torch does not call pointwise. To bfloat16, a vector's NaN has all
-bits set and one alone has not."""
+bits set and one alone has not. The gradient of a clamp or a shrinkage at a NaN is 0 in a vector, and passes alone."""
 
 
 class Placed(TorchDispatchMode):
@@ -88,7 +94,7 @@ def _tensors(tree: Any) -> list[Tensor]:
 
 def _is_placeable(func: Any) -> bool:
     return (
-        (torch.Tag.pointwise in func.tags or func in CONVERSIONS)
+        (torch.Tag.pointwise in func.tags or func in UNTAGGED)
         and torch.Tag.nondeterministic_seeded not in func.tags
         and all(str(returned.type) == "Tensor" for returned in func._schema.returns)
     )

@@ -132,7 +132,7 @@ def seen(counted: Counted, ours: Sequence[Observation]) -> InEager:
     backwards = [step for step in ours if "backward" in step.act]
     if all(step.error is not None for step in backwards or ours):
         return InEager()
-    is_swallowed = all(step.error is None for step in ours)
+    is_swallowed = all(step.error is None or step.is_meant_to_raise for step in ours)
     reasons = Counter(counted.eager) + Counter(counted.raised if is_swallowed else {})
     nothing = not counted.given and not counters["stats"]["unique_graphs"]
     return InEager(dict(reasons), counted.nodes or counted.given, is_given_nothing=nothing)

@@ -48,6 +48,7 @@ from assay.harness.observe.plain_loops import plain_loops
 from assay.harness.observe.printed import heard
 from assay.harness.observe.view_chain import history_of
 from assay.harness.protocol.acts import (
+    ALL,
     AUTOCAST,
     AUTOCAST_DTYPE,
     HANDED_ON,
@@ -67,6 +68,8 @@ TORCH = Path(torch.__file__).parent
 COPIES = 4
 """Tensors that are written for each one that was given up: the allocator may give a few other places first."""
 OURS = Path(__file__).parents[2]
+LOSS = "output.loss"
+"""The path of the result from which a backward starts, if it is one number."""
 NOTHING: Mapping[str, Tensor] = MappingProxyType({})
 Place = tuple[int, str, str]
 """A tensor of a run: its act, the kind of thing that it is, its path."""
@@ -169,10 +172,17 @@ class Observation:
     """What the act was, in words."""
     is_spent: bool = False
     """A backward through a graph that was gone through and freed. Eager raises, if anything was saved in it."""
+    has_stray: bool = False
+    """A call with an index out of range, which eager refuses."""
     held: tuple[str, ...] = ()
     """After the last act: inputs and results of one more call that are alive when nobody holds them."""
     growth_bytes: int = 0
     """After the last act: by how much memory grows with each further call."""
+
+    @property
+    def is_meant_to_raise(self) -> bool:
+        """Whether the act was there for an error, which says nothing of the program."""
+        return self.is_spent or self.has_stray
 
 
 @dataclass(slots=True)
@@ -393,28 +403,34 @@ def backward(
     output: Tree,
     seed: int,
     moved: Callable[[Tensor], Tensor] | None = None,
-    ends_at: str = "all",
+    ends_at: str = ALL,
     retains: bool = False,
     into: Sequence[Tensor] | None = None,
 ) -> None:
     """Backward from the loss, or from every differentiable output with its cotangent, or what `moved` makes of it.
 
     `ends_at` LARGEST: from the largest output alone, though there be a loss. IN_COLUMNS: so too, and its cotangent lies
-    in columns. SUMMED: each cotangent is one number. `into`: the leaves that are asked for; None: all.
+    in columns. SUMMED: from every output but the loss, and each cotangent is one number. `into`: the leaves that are
+    asked for; None: all.
     """
-    loss, is_of_one = output.tensors.get("output.loss"), ends_at in (LARGEST, IN_COLUMNS)
-    if not is_of_one and loss is not None and loss.requires_grad and loss.numel() == 1:
+    found = {path: tensor for path, tensor in output.tensors.items() if tensor.requires_grad}
+    loss = found.get(LOSS)
+    if ends_at == ALL and loss is not None and loss.numel() == 1:
         loss.backward(retain_graph=retains, inputs=into)
-        return
-    ends = {path: tensor for path, tensor in output.tensors.items() if tensor.requires_grad}
-    if ends and is_of_one:
-        largest = max(ends, key=lambda path: ends[path].numel())
-        ends = {largest: ends[largest]}
-    if ends:
-        draw = DRAWS.get(ends_at, cotangent)
+    elif found:
+        draw, ends = DRAWS.get(ends_at, cotangent), _ends_of(found, ends_at)
         cotangents = [draw(path, end, seed) for path, end in ends.items()]
         given = [moved(one) if moved else one for one in cotangents]
         torch.autograd.backward(list(ends.values()), given, retain_graph=retains, inputs=into)
+
+
+def _ends_of(ends: Mapping[str, Tensor], ends_at: str) -> Mapping[str, Tensor]:
+    """From which of the differentiable outputs a backward starts, where it does not start from the loss."""
+    if ends_at in (LARGEST, IN_COLUMNS):
+        largest = max(ends, key=lambda path: ends[path].numel())
+        return {largest: ends[largest]}
+    others = {path: end for path, end in ends.items() if path != LOSS}
+    return others if others and ends_at == SUMMED else ends
 
 
 def cotangent(path: str, tensor: Tensor, seed: int) -> Tensor:
@@ -672,6 +688,7 @@ class _Run:
             seconds=step.seconds,
             act=str(act),
             is_spent=act.is_spent,
+            has_stray=act.strays,
         )
         looked = step.outputs | {f"{path}.grad": seen for path, seen in observation.gradients.items() if seen}
         self._keep(index + 1, step.tree.tensors | _gradients(leaves if act.back else {}), looked)

@@ -26,6 +26,7 @@ from assay.harness.protocol.fresh_numbers import (
     placed,
     relaid,
     state_of,
+    strayed,
     turned,
     with_numbers,
 )
@@ -95,6 +96,8 @@ class Scripts:
         """The same with the case's own numbers and sizes where eager does not take the others."""
         if any(act.expands for act in self.acts) and _writes_arguments(eager):
             return self._as_usual("expands")
+        if any(act.strays for act in self.acts) and not _refuses_indices(self.acts, eager):
+            return self._as_usual("strays")
         if eager[0].error is not None:
             return self
         if (way := _spoiling_way(self.acts, eager)) is not None:
@@ -102,7 +105,7 @@ class Scripts:
         spoiled = {
             (act.numbers, act.sizes, act.in_other_dtype)
             for act, step in zip(self.acts, eager, strict=True)
-            if step.error is not None and step.error.during == "call" and act != self.acts[0]
+            if step.error is not None and step.error.during == "call" and act != self.acts[0] and not act.strays
         }
         acts = tuple(_mended(act, spoiled) for act in self.acts)
         return self if acts == self.acts or self.case.numbers else dataclasses.replace(self, acts=acts)
@@ -156,6 +159,7 @@ class Scripts:
             made = relaid(made) if act.relays and not made.leaves else made
             made = expanded(made) if act.expands and not made.leaves else made
             made = blotted(made) if act.blots and not made.leaves else made
+            made = strayed(made) if act.strays and not made.leaves and _is_on_cpu(first) else made
         return Call(first.function, made.args, made.kwargs, first.leaves | made.leaves)
 
     def _with(self, key: Key) -> Call:
@@ -198,18 +202,41 @@ def _count(tensors: Mapping[str, Tensor]) -> int:
     return sum(tensor.numel() for tensor in tensors.values())
 
 
-UNUSUAL = ("within", "freezes", "turns", "relays", "expands", "blots")
+UNUSUAL = ("within", "freezes", "turns", "relays", "expands", "blots", "strays")
 """How else a call may be made, by the field of its act."""
 
 
 def _spoiling_way(acts: Protocol, eager: Sequence[Observation]) -> str | None:
     """The way of calling after which eager raises: that of the first act that does, or of the nearest before it. None
     where no act raises, or nothing was unusual until then, or the sizes or the dtype of the act are."""
-    raises = (n for n, step in enumerate(eager) if step.error is not None and not acts[n].is_spent)
+    raises = (n for n, step in enumerate(eager) if step.error is not None and not _is_meant_to_raise(acts[n]))
     first = next(raises, -1)
     if first >= 0 and (acts[first].sizes or acts[first].in_other_dtype):
         return None
     return next((way for act in reversed(acts[: first + 1]) for way in UNUSUAL if getattr(act, way)), None)
+
+
+REFUSALS = (IndexError, RuntimeError)
+"""What operators raise of an index that is out of range."""
+
+
+def _is_meant_to_raise(act: Act) -> bool:
+    return act.is_spent or act.strays
+
+
+def _refuses_indices(acts: Protocol, eager: Sequence[Observation]) -> bool:
+    """Whether eager refuses each call in which an index strays, and no act writes anything: what was written before an
+    error, a compiled program may leave as it was."""
+    if any(step.written for step in eager):
+        return False
+    strayed = [step.error for act, step in zip(acts, eager, strict=True) if act.strays]
+    return all(error is not None and isinstance(error.error, REFUSALS) for error in strayed)
+
+
+def _is_on_cpu(call: Call) -> bool:
+    """Whether all of a call's tensors are: on a GPU, an index out of range ends the process."""
+    tensors = walk_call(call.function, call.args, call.kwargs).tensors.values()
+    return all(tensor.device.type == "cpu" for tensor in tensors)
 
 
 def _writes_arguments(eager: Sequence[Observation]) -> bool:

@@ -48,7 +48,7 @@ SIZES: Mapping[str, str] = {
 ENDS: Mapping[str, str] = {
     ALL: "",
     LARGEST: " from the largest result alone",
-    SUMMED: " from the sum of each result",
+    SUMMED: " from the sum of each result but the loss",
     IN_COLUMNS: " from the largest result alone, whose gradient lies in columns",
 }
 WITHIN: Mapping[str, str] = {"": "", INFERENCE: "in inference mode", AUTOCAST: "under autocast to bfloat16"}
@@ -60,8 +60,8 @@ class Act:
     1 for the latest, 2 for the one before it.
 
     `is_spent`: of a graph that was gone through and freed, so that eager raises, unless nothing was saved in it.
-    `ends` says which results have a tangent: all (or the loss, where there is one), or the largest alone. Or all have
-    one number expanded to their size, as the gradient of a sum is. Or the largest has one that lies in columns.
+    `ends` says which results have a tangent: all (or the loss, where there is one), or the largest alone. Or all but
+    the loss have one number expanded to their size, as the gradient of a sum is. Or the largest has one in columns.
     `retains`: the graph may be gone back through again. `accumulates`: gradients are added to those of the act before.
     `relays_gradients`: these lie otherwise in memory first. `in_part`: every other leaf alone is asked for.
     `in_other_dtype`: arguments and state are converted first, and converted back before the next act that is not.
@@ -69,7 +69,8 @@ class Act:
     `within` says in which context the call is made, and `sizes` with how many rows. `freezes`: every other parameter
     requires no gradient during the act. `turns`: floating arguments require gradients where they did not, and none
     where they did. `relays`: the last two dimensions of each argument lie in the other order in memory. `expands`: the
-    first row of each stands for all of its rows. `blots`: one number of each floating argument is NaN.
+    first row of each stands for all of its rows. `blots`: one number of each floating argument is NaN. `strays`: one
+    number of each whole one is out of every range, so that eager raises where it is an index.
     """
 
     numbers: int = 0
@@ -93,6 +94,7 @@ class Act:
     relays: bool = False
     expands: bool = False
     blots: bool = False
+    strays: bool = False
 
     @property
     def calls(self) -> bool:
@@ -124,6 +126,7 @@ class Act:
             "with arguments that lie otherwise in memory" if self.relays else "",
             "with the first row of each argument expanded" if self.expands else "",
             "with a NaN in each argument" if self.blots else "",
+            "with an index out of range" if self.strays else "",
             "whose arguments are then given up" if self.gives_up else "",
         )
 
@@ -260,7 +263,7 @@ WAYS: Mapping[str, Mapping[str, Protocol]] = {
         "train": (step(2, relays=True), step(3)),  # rows that are equal may cancel, and leave a gradient of rounding
     },
     "a batch of none": {
-        "infer": (Act(2, sizes=NONE), Act(3)),
+        "infer": (Act(2, sizes=NONE), Act(4, strays=True), Act(3)),
         "train": (step(2, sizes=NONE), step(3)),
     },
     "a NaN": {

@@ -27,6 +27,9 @@ from assay.harness.calls.tree import Tree, walk, walk_call
 MADE_BYTES = 1 << 28
 """A case whose program holds more is not made again for other numbers: they are moved."""
 
+INDICES, NO_INDEX = (torch.int32, torch.int64), -(1 << 30)
+"""The dtypes that indices have, and a number which is none of anything."""
+
 Make = Callable[[int], Call]
 
 
@@ -114,10 +117,24 @@ def blotted(call: Call) -> Call:
     def blot(tensor: Tensor) -> Tensor:
         if not tensor.is_floating_point() or not tensor.numel() or tensor.element_size() < 2:
             return tensor
-        middle = torch.arange(tensor.numel(), device=tensor.device).reshape(tensor.shape) == tensor.numel() // 2
-        return tensor.masked_fill_(middle, torch.nan)
+        return tensor.masked_fill_(_middle(tensor), torch.nan)
 
     return _with_own_leaves(call, blot)
+
+
+def strayed(call: Call) -> Call:
+    """The same arguments, with a number that is no index in the middle of each that has whole numbers; others stay, as
+    in `relaid`. It is below zero: where it is a size, torch refuses it too."""
+
+    def stray(tensor: Tensor) -> Tensor:
+        return tensor.masked_fill_(_middle(tensor), NO_INDEX) if tensor.dtype in INDICES and tensor.numel() else tensor
+
+    return _with_own_leaves(call, stray)
+
+
+def _middle(tensor: Tensor) -> Tensor:
+    """Where the element in the middle is."""
+    return torch.arange(tensor.numel(), device=tensor.device).reshape(tensor.shape) == tensor.numel() // 2
 
 
 def _with_own_leaves(call: Call, change: Callable[[Tensor], Tensor]) -> Call:

@@ -2,8 +2,8 @@
 
 python -m assay.suites.tables.selftests REPORT.json...    keeps what the table needs of the reports
 
-A bank may come in several reports, each of some of its kinds. Of a fault in two of them the later one counts, and each
-keeps the date of its report.
+A bank may come in several reports, each of some of its kinds. Of a fault in two of them the later one counts. Each
+keeps the date of its report, its torch and its cores. The file that is kept may itself be the first report.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import sys
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,8 @@ from assay.suites.tables.measured import RESULTS, measured
 FILE = "selftest_32cores.json"
 KEPT = ("bank", "name", "kind", "killed", "is_right", "reason", "left")
 FACTS = ("date", "torch", "python", "cpu", "cores")
+OF_EACH = ("date", "torch", "cores")
+"""What is kept of the run of each fault."""
 BANKS = {"backends": "wrong backends", "compiler": "bugs of our own compiler"}
 
 
@@ -40,20 +42,30 @@ def banks() -> str:
 def banks_in_words() -> str:
     """When and where the banks were run, which controls were accused, and what no run has decided."""
     document = measured(FILE)
-    where, results = document["environment"], document["results"]
+    results = document["results"]
     accused = [fault["name"] for fault in results if fault["is_right"] and fault["killed"]]
     controls = sum(fault["is_right"] for fault in results)
-    of_date = Counter(f"{BANKS[fault['bank']]} of {fault['date']}" for fault in results if not fault["is_right"])
-    told = ", ".join(f"{count} {words}" for words, count in of_date.items())
     return bullets(
         [
-            f"Tried with torch {where['torch']} on {where['cores']} cores: {told}.",
+            *_when_and_where(fault for fault in results if not fault["is_right"]),
             f"Accused of {controls} controls: {_named(accused)}.",
             f"Bugs of the compiler that no report has, so that nothing is known: {_named(_not_tried(results))}.",
             f"Killed by the report, and excused by the table of survivors: {_named(_disputed(results))}. "
             "Such a kill may be a row that was under way when time was up.",
         ]
     )
+
+
+def _when_and_where(faults: Iterable[Mapping[str, Any]]) -> list[str]:
+    """A sentence for each torch and number of cores: how many faults of each bank were tried there, and when."""
+    found: dict[tuple[str, int], Counter[str]] = {}
+    for fault in faults:
+        counted = found.setdefault((fault["torch"], fault["cores"]), Counter())
+        counted[f"{BANKS[fault['bank']]} of {fault['date']}"] += 1
+    return [
+        f"Tried with torch {version} on {cores} cores: {', '.join(f'{count} {words}' for words, count in of.items())}."
+        for (version, cores), of in found.items()
+    ]
 
 
 def _named(names: Sequence[str]) -> str:
@@ -86,14 +98,20 @@ def keep(*reports: Path) -> None:
     """Keeps what the table needs of the reports; where they were run comes from the first."""
     documents = [json.loads(path.read_text()) for path in reports]
     found = {
-        (fault["bank"], fault["name"]): fault | {"date": document["environment"]["date"][:10]}
+        (fault["bank"], fault["name"]): _of_run(document["environment"]) | fault
         for document in documents
         for fault in document["results"]
     }
-    kept_names = (*KEPT, "date")
-    results = [{name: fault[name] for name in kept_names} for fault in sorted(found.values(), key=_place)]
+    kept_names = (*KEPT, *OF_EACH)
+    ordered = sorted(found.values(), key=_place)
+    results = [{name: fault[name] for name in kept_names if name in fault} for fault in ordered]
     facts = {name: documents[0]["environment"][name] for name in FACTS}
     (RESULTS / FILE).write_text(json.dumps({"schema": 1, "environment": facts, "results": results}, indent=1) + "\n")
+
+
+def _of_run(facts: Mapping[str, Any]) -> dict[str, Any]:
+    """What each fault of a run keeps of it."""
+    return {name: facts[name] for name in OF_EACH} | {"date": facts["date"][:10]}
 
 
 def _place(fault: Mapping[str, Any]) -> tuple[int, str]:

@@ -9,9 +9,10 @@ program only when it needs a graph that was not kept: a backward that nobody had
 
 from __future__ import annotations
 
+import functools
 import threading
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from torch import fx
 
@@ -19,13 +20,14 @@ from assay.compiler import journal as journals
 from assay.compiler.assembly.compilers import Compilers
 from assay.compiler.assembly.halves import Halves, halve, higher_order, inlined, lazily, recorded_backward
 from assay.compiler.assembly.linking import load_call, specialized
+from assay.compiler.autograd.partition import split_at
 from assay.compiler.capture.ambient import Ambient
 from assay.compiler.capture.functionalize import capture
 from assay.compiler.capture.inputs import Call
 from assay.compiler.entry.warm.fingerprint import fingerprint
 from assay.compiler.entry.warm.size_guards import SizeGuards
 from assay.compiler.errors import Unkeyed, VerifyError
-from assay.compiler.ir.graph.roles import GraphCall, Program
+from assay.compiler.ir.graph.roles import GraphCall, Program, Saved
 from assay.compiler.journal import Journal
 from assay.compiler.options import Options
 from assay.compiler.pipeline import compile, divide
@@ -74,6 +76,12 @@ class Keeper:
             self.forget(str(reason))
         return self.key is not None
 
+    def _saved(self) -> tuple[str, ...]:
+        """The values that forward saves, by name."""
+        forward = self._programs.get("forward_graph")
+        roles = () if forward is None else forward.signature.outputs
+        return tuple(role.of for role in roles if isinstance(role, Saved))
+
     def part(self, given: frozenset[int], part: Part) -> None:
         """A backward without some tangents was built."""
         host = next((host for _, host, graph in self._built if graph is part.graph), None)
@@ -99,7 +107,7 @@ class Keeper:
         try:
             self.hosts.update({name: KeptHost.of(host) for name, host in hosts.items()})
             self.parts.update({given: KeptPart.of(part, host) for given, (part, host) in parts.items()})
-            data = dumps(KeptCall.of(self._linked, self.hosts, self.parts, self.guards))
+            data = dumps(KeptCall.of(self._linked, self.hosts, self.parts, self.guards, self._saved()))
         except Unkeyed as reason:
             self.forget(str(reason))
         else:
@@ -219,13 +227,16 @@ class _Late:
     def recorded(self) -> Halves:
         """The program, recorded as it was for the kept call: under the modes of the call.
 
+        What is cheap to make again depends on how large symbolic sizes were when the call was kept. So a program that
+        is cut elsewhere now is cut once more, where it was then.
         Raises: VerifyError if it is another program now, which the fingerprint should have told.
         """
         with self._lock:
             if self._halves is None:
-                with self.ambient.restored():
-                    captured = capture(self.call, self.compilers.decompositions)
-                    halves = halve(captured, self.call, self.compilers, self.journal, divide)
+                halves = self._recorded_with(self.compilers)
+                if halves.linked.text != self.kept.text:
+                    cut = functools.partial(split_at, names=self.kept.saved)
+                    halves = self._recorded_with(replace(self.compilers, partition=cut))
                 if halves.linked.text != self.kept.text:
                     raise VerifyError("a kept call is not what its program compiles to")
                 self._halves = halves
@@ -233,3 +244,8 @@ class _Late:
                     programs = {"forward_graph": halves.split.forward, "backward_graph": halves.split.backward}
                     self.compilers.keep(halves.linked, programs)
             return self._halves
+
+    def _recorded_with(self, compilers: Compilers) -> Halves:
+        with self.ambient.restored():
+            captured = capture(self.call, compilers.decompositions)
+            return halve(captured, self.call, compilers, self.journal, divide)

@@ -286,3 +286,21 @@ def test_roundings_that_cancel_in_eager_alone_are_measured_by_its_neighbours() -
     assert text(torch.tensor([2e-5, 1e-7, 0.0]), eager, evidence)
     nothing = Evidence(torch.zeros(3, dtype=torch.float64), samples=lambda: [near])
     assert text(torch.tensor([2e-7, 0.0, 0.0]), eager, nothing), "a zero of the float64 run too is a zero"
+
+
+@pytest.mark.parametrize(
+    ("off", "left", "is_taken"),
+    [
+        (6e-8, (1e-7, 2e-8), True),
+        (6e-8, (0.0, 1e-7), False),  # a run without any rest: what eager gives is a zero, and no rounding
+        (1e-3, (1e-7, 2e-8), False),
+        (1e-3, (1e-7, 1.0), False),  # a run on the other side of a kink measures nothing
+    ],
+)
+def test_roundings_that_cancel_in_float64_too_are_measured_by_neighbours(
+    off: float, left: tuple[float, float], is_taken: bool
+) -> None:
+    eager, ours = torch.zeros(6), torch.tensor([off, 0, 0, 0, 0, 0])
+    runs = [torch.full((6,), rest) for rest in left]
+    evidence = Evidence(eager.double(), few=lambda: runs, samples=lambda: runs)
+    assert (explain(ours, eager, evidence) is None) is is_taken

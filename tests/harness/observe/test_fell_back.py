@@ -157,9 +157,12 @@ def swallowed(graph: fx.GraphModule, example_inputs: object) -> Any:
     raise KeyError("x")
 
 
+@pytest.mark.parametrize("mode", ["infer", "train"])
 @pytest.mark.parametrize(("name", "reason"), [("itself", "returned the graph"), ("swallowed", "raised KeyError")])
-def test_fell_back_a_backend_that_gives_all_back(name: str, reason: str) -> None:
-    found = run(layered, f"{__name__}:{name}")
+def test_fell_back_a_backend_that_gives_all_back(name: str, reason: str, mode: str) -> None:
+    """Acts that are there for an error, as the backward through a freed graph, hide nothing."""
+    request = RunRequest(timed=False, protocol=DEFAULT[mode])
+    found = run_case(layered, mode, f"{__name__}:{name}", request)
     assert found.verdict == "fell-back" and reason in found.detail and "(100%)" in found.detail, found
     assert not torch._dynamo.config.suppress_errors
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping
 
 import pytest
@@ -16,7 +17,16 @@ from assay.harness.observe.observation import observe
 from assay.harness.observe.scripts import Scripts
 from assay.harness.outcome import Result
 from assay.harness.protocol.acts import DEFAULT, FURTHER, IN_COLUMNS, SUMMED, WAYS, Act, Protocol, chosen, step
-from assay.harness.protocol.fresh_numbers import blotted, expanded, first_rows, nothing, relaid, turned
+from assay.harness.protocol.fresh_numbers import (
+    NO_INDEX,
+    blotted,
+    expanded,
+    first_rows,
+    nothing,
+    relaid,
+    strayed,
+    turned,
+)
 from assay.harness.run import RunRequest, made_call, run_case
 from assay.harness.selftest.wrong_backends import ways_of_calling
 
@@ -69,6 +79,72 @@ def test_backward_of_a_sum_tells_apart_who_reads_one_number_once() -> None:
     assert run(name, "train", others).verdict == "same"
     result = run(name, "train", (Act(1, back=1), step(2, ends=SUMMED)))
     assert result.verdict == "diverged" and result.differences[0].field == "gradient", result.detail
+
+
+class WithLoss(nn.Module):
+    """A network that gives its loss beside its results, as models of the zoo do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(5, 3)
+
+    def forward(self, x: Tensor) -> dict[str, Tensor]:
+        logits = self.layer(x)
+        return {"loss": logits.square().mean(), "logits": logits}
+
+
+def test_backward_of_a_sum_begins_at_other_results_than_the_loss() -> None:
+    def make() -> Made:
+        return WithLoss(), (torch.randn(4, 5),), {}
+
+    acts = (Act(1, back=1), step(2, ends=SUMMED))
+    assert run("aot_eager", "train", acts, make).verdict == "same"
+    assert run(PLACE + "reads_one_number_once", "train", acts[:1], make).verdict == "same"
+    assert run(PLACE + "reads_one_number_once", "train", acts, make).verdict == "diverged"
+
+
+def looked_up() -> Made:
+    layers = nn.Sequential(nn.Embedding(9, 5), nn.Linear(5, 3), nn.Tanh())
+    return layers, (torch.randint(0, 9, (4, 6)),), {}
+
+
+STRAYS = (Act(1), Act(2, strays=True), Act(3))
+
+
+def test_stray_index_tells_apart_who_is_wrong_after_an_error() -> None:
+    name = PLACE + "spoils_calls_after_an_error"
+    usual = tuple(act for act in DEFAULT["infer"] if not act.strays)
+    assert run(name, "infer", usual, looked_up).verdict == "same"
+    result = run(name, "infer", STRAYS, looked_up)
+    assert result.verdict == "diverged" and result.differences[0].path.startswith("step 3"), result.differences
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager", "assay"])
+def test_stray_index_accuses_nobody_who_is_right(backend: str) -> None:
+    result = run(backend, "infer", STRAYS, looked_up)
+    assert (result.verdict, result.detail) == ("same", ""), (result.detail, result.differences)
+
+
+def test_stray_index_is_left_out_where_eager_takes_it_or_something_is_written() -> None:
+    def counts() -> Made:
+        return (lambda i: i.abs() + 1), (torch.arange(5),), {}
+
+    def writes() -> Made:
+        return (lambda x, i: x.mul_(2)[i]), (torch.rand(5), torch.arange(5)), {}
+
+    for make, are_left in ((looked_up, True), (counts, False), (writes, False)):
+        case = Case("network", make, MODES, (), ("tiny",))
+        own = made_call(case, "tiny", 0, "cpu")
+        scripts = Scripts(case, "infer", STRAYS, own, functools.partial(made_call, case, "tiny", device="cpu"))
+        found = scripts.without(observe(scripts.script(), "infer", 0))
+        assert any(act.strays for act in found.acts) is are_left, make
+
+
+def test_strayed_arguments_have_one_number_that_is_no_index() -> None:
+    x, index, mask = torch.rand(3), torch.arange(5), torch.ones(3, dtype=torch.bool)
+    made = strayed(Call(nothing, (x, index, mask), {}))
+    assert made.args[0].equal(x) and made.args[2].equal(mask)
+    assert made.args[1].tolist() == [0, 1, NO_INDEX, 3, 4] and index[2] == 2
 
 
 UNUSUAL_BACKWARDS: Mapping[str, tuple[Callable[[Act], bool], Protocol]] = {

@@ -406,6 +406,24 @@ def test_warm_start_serves_other_sizes(start: Start) -> None:
         assert restored() == expected
 
 
+@pytest.mark.parametrize("sizes", [(3, 16), (16, 3)])
+def test_warm_start_records_a_backward_of_other_sizes_at_the_cut_that_was_kept(
+    start: Start, sizes: tuple[int, int]
+) -> None:
+    """Few rows are cheaper to save in another place than many. The call was kept without a backward."""
+
+    def centred(x: Tensor, w: Tensor) -> Tensor:
+        y = torch.nn.functional.linear(x, w, w[0])
+        return (y - y.mean(0)).square()
+
+    w = torch.randn(6, 6, requires_grad=True)
+    first, x = (torch.randn(size, 6) for size in sizes)
+    start(centred, first, w, dynamic=True)
+    (got,) = torch.autograd.grad(start(centred, x, w, dynamic=True).sum(), w)
+    (expected,) = torch.autograd.grad(centred(x, w).sum(), w)
+    assert torch.allclose(got, expected, atol=1e-4) and restored() == 1
+
+
 def test_warm_start_tells_apart_what_dynamo_assumed_of_an_integer(start: Start) -> None:
     """Dynamo guards on the sign of `n` while it traces, so the compile itself asks nothing more."""
 
