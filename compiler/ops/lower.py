@@ -29,6 +29,7 @@ from assay.compiler.ir.tensors.value_checks import IS_CHECK, MAY_REFUSE
 from assay.compiler.ops.complex.numbers import rule_of
 from assay.compiler.ops.exact import exact
 from assay.compiler.ops.indexing.creation import FILLING
+from assay.compiler.ops.often_equal import orders_equals
 from assay.compiler.ops.registry import OPERATORS, Declined, Kind, Op, Operation, Result, Rule, Scatter, View
 from assay.compiler.ops.sizes import hints_of, index_of, parts_of, shape_of, symbol_name
 
@@ -384,7 +385,8 @@ class _Lowering:
         symbolic = {
             name: argument.meta["val"] for name, argument in arguments_of(node).items() if _is_symbolic(argument)
         }
-        return Operation(node.name, arguments, tuple(outputs), fakes, filled, symbolic), aliases
+        equals = orders_equals(node)
+        return Operation(node.name, arguments, tuple(outputs), fakes, filled, symbolic, equals), aliases
 
     def _check_target(self, operation: Operation, result: Result) -> None:
         """Raises: Declined for what the target of the outputs' device cannot compute."""

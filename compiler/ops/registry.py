@@ -50,7 +50,7 @@ class Operation:
     `arguments` holds a `Tensor` for a tensor, an `Index` for a symbolic size, and constants. `fakes` are the
     positional arguments as they were traced, for type promotion. `filled` are the arguments that are one number in all
     elements, which a kernel that reads them needs no memory for. `symbolic` are the integers among the arguments, as
-    they were traced: what their guards say is known.
+    they were traced: what their guards say is known. `orders_equals`: elements that it puts in order are often equal.
     """
 
     name: str
@@ -59,6 +59,7 @@ class Operation:
     fakes: tuple[Any, ...]
     filled: frozenset[str] = frozenset()
     symbolic: Mapping[str, torch.SymInt] = field(default_factory=dict)
+    orders_equals: bool = False
 
     def __getitem__(self, name: str) -> Any:
         return self.arguments[name]

@@ -103,7 +103,7 @@ def sort(operation: Operation) -> Result:
     row = row_of(operation)
     is_stable = bool(operation.arguments.get("stable"))
     is_by_insertion = row.tensor.device.type == "cpu" and row.length <= LONGEST_INSERTED
-    if not (is_stable or is_by_insertion or row.tensor.dtype in RARELY_EQUAL):
+    if not (is_stable or is_by_insertion) and has_equals(operation, row):
         raise Declined("equals")
     if not is_sortable(row):
         raise Declined("long rows")
@@ -111,6 +111,11 @@ def sort(operation: Operation) -> Result:
 
 
 record(Kind.indexing, of_scalars(sort), "sort", "sort.stable")
+
+
+def has_equals(operation: Operation, row: Row) -> bool:
+    """Whether elements are often equal, so that eager's own order of equals shows."""
+    return row.tensor.dtype not in RARELY_EQUAL or operation.orders_equals
 
 
 def is_sortable(row: Row) -> bool:
@@ -177,7 +182,7 @@ def topk(operation: Operation) -> Result:
     row, count, largest = row_of(operation), operation["k"], bool(operation["largest"])
     if not isinstance(count, int) or (count > 1 and not operation["sorted"]):
         raise Declined("a symbolic number of elements, or no order")
-    if row.tensor.dtype not in RARELY_EQUAL:
+    if has_equals(operation, row):
         raise Declined("equals")
     if is_passed(row, count):
         return found_at(row, chosen(row, count, largest))

@@ -206,6 +206,20 @@ def test_equals_are_in_the_order_of_eager() -> None:
         assert fallbacks(lambda x: x.topk(2), rows_of((3, 8), dtype)) == {"aten.topk"}
 
 
+def test_topk_of_what_is_made_of_halves_has_eagers_order_of_equals() -> None:
+    """A router's: equal logits have equal probabilities. Floats of the program's own are seldom equal."""
+    logits = torch.randint(0, 12, (20, 64), generator=torch.Generator().manual_seed(5)).bfloat16()
+
+    def route(x: Tensor) -> tuple[Tensor, ...]:
+        return (*x.float().softmax(-1).topk(4), *(x.double() * 2).relu().topk(3))
+
+    assert fallbacks(route, logits) == {"aten.topk"}
+    for ours, theirs in zip(torch.compile(route, backend="assay")(logits), route(logits), strict=True):
+        torch.testing.assert_close(ours, theirs)
+    assert not fallbacks(lambda x, y: (x.float() + y).topk(4), logits, torch.randn(20, 64))
+    assert not fallbacks(lambda x: x.softmax(-1).topk(4), torch.randn(20, 64))
+
+
 def test_unsorted_topk_has_eagers_order() -> None:
     x = torch.randn(4, 20, generator=torch.Generator().manual_seed(3))
     assert fallbacks(lambda x: x.topk(6, sorted=False), x) == {"aten.topk"}
