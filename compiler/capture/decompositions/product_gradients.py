@@ -1,8 +1,10 @@
 """The gradient of `prod` by the formula that eager chooses: eager asks whether a factor is zero, a recording cannot.
 
     y = prod(x, dim)     ->     dx = where(any(x == 0), dy * the product of the other factors, dy * (y / x))
+    y = prod(x)          ->     the same, and 0 where several factors are zero
 
 Torch records the first formula alone. The second one rounds otherwise, and has NaN where a factor is NaN or infinite.
+Zeros stand for every factor then, be it NaN or infinite.
 
 Source: which formula eager takes follows torch/csrc/autograd/FunctionsManual.cpp, torch 2.13.
 """
@@ -53,12 +55,16 @@ def product_gradient(grad: Tensor, x: Tensor, result: Tensor, dim: int | None = 
         grad, result = grad.unsqueeze(dim), result.unsqueeze(dim)
     if guard_or_false(x.numel() == 0):
         return grad * (result / x).conj()
-    has_zero = (x == 0).any()
+    zeros = (x == 0).sum()
+    has_none, has_several = zeros == 0, zeros > 1
     safe, divided = x, x
     if torch.is_grad_enabled():
         one = torch.ones((), dtype=x.dtype, device=x.device)
-        safe, divided = torch.where(has_zero, x, one), torch.where(has_zero, one, x)
-    return torch.where(~has_zero, grad * (result / divided).conj(), grad * _of_others(safe, dim).conj())
+        safe, divided = torch.where(has_none, one, x), torch.where(has_none, x, one)
+    by_others = grad * _of_others(safe, dim).conj()
+    if dim is None:
+        by_others = torch.where(has_several, torch.zeros((), dtype=grad.dtype, device=grad.device), by_others)
+    return torch.where(has_none, grad * (result / divided).conj(), by_others)
 
 
 def _of_others(x: Tensor, dim: int | None) -> Tensor:

@@ -9,7 +9,7 @@ from torch._C import DispatchKey
 
 from assay.compiler.capture.decompositions.product_gradients import PRODUCTS, products_by_values
 
-VALUES = ([1.5, -2.0, 3.0], [0.0, 2.0, 3.0], [0.0, 0.0, 3.0], [float("inf"), 2.0, 3.0], [float("nan"), 0.0, 1.0])
+VALUES = ([1.5, -2.0, 3.0], [0.0, 2.0, 3.0], [0.0, 0.0, 3.0], [float("inf"), 2.0, 3.0], [float("nan"), 0.0, 1.0], [float("nan"), 0.0, 0.0])
 
 
 def gradients(x: Tensor) -> list[Tensor]:
