@@ -21,6 +21,7 @@ _scaled_mm(x, y, out=z)                         ->     with the dtype of z, in w
 sum(x, out=y) of another dtype                  ->     in the dtype of y (`reduced_into.py`)
 x[:, 1:] of sizes that are symbols              ->     without whole slices (`whole_slices.py`)
 numbers that are known and beyond 64 bits       ->     as Python's (`far_numbers.py`)
+roll(x, n) of a number n that varies            ->     of numbers that eager takes, which the graph then holds for
 
 Dropout of nothing and of everything is as eager has it, while torch's kernel for recordings copies and draws. The
 batch norm of cuDNN is one call, and writes its running statistics unsaid. Ours is sums and arithmetic, with which
@@ -43,7 +44,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 
 from assay.compiler.capture.decompositions.batch_norm import without_cudnn
-from assay.compiler.capture.user_code.far_numbers import with_far_numbers
+from assay.compiler.capture.user_code.far_numbers import ROLLS, near_shifts, with_far_numbers
 from assay.compiler.capture.user_code.gradients_of_any_size import of_any_size
 from assay.compiler.capture.user_code.reduced_into import reduced_into
 from assay.compiler.capture.user_code.whole_slices import indexed
@@ -105,6 +106,8 @@ class UserCalls(TorchFunctionMode):
             return func(_first(args, kwargs), **along)
         if (found := of_any_size(func, args, kwargs)) is not None:
             return found
+        if func in ROLLS:
+            return func(*near_shifts(*args, **kwargs))
         if func is torch.tensor and args and isinstance(args[0], torch.SymFloat):
             return torch.full((), *args, **kwargs or {})
         if func in NORMS and len(args) > CUDNN and args[0].is_cuda:
