@@ -12,7 +12,7 @@ is guarded to be nearer.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -23,12 +23,16 @@ FAR = 1 << 62
 """From here on, up and down, torch keeps no integer in a symbolic one's place."""
 
 
-def with_far_numbers(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[tuple[Any, ...], Mapping[str, Any]]:
+def with_far_numbers(
+    func: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
+) -> tuple[tuple[Any, ...], Mapping[str, Any]]:
     """Arguments with Python's numbers for symbols that are known to be such a number, in slices too."""
+    if func in ROLLS:
+        return _near_shifts(*args, **kwargs), {}
     return tuple(map(_number, args)), {name: _number(value) for name, value in kwargs.items()}
 
 
-def near_shifts(input: Any, shifts: Any, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
+def _near_shifts(input: Any, shifts: Any, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
     """What `roll` is given, by position, with Python's number for each symbol that eager would refuse."""
     is_one = not isinstance(shifts, (tuple, list))
     near = [_near(each) for each in ((shifts,) if is_one else shifts)]

@@ -44,7 +44,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 
 from assay.compiler.capture.decompositions.batch_norm import without_cudnn
-from assay.compiler.capture.user_code.far_numbers import ROLLS, near_shifts, with_far_numbers
+from assay.compiler.capture.user_code.far_numbers import with_far_numbers
 from assay.compiler.capture.user_code.gradients_of_any_size import of_any_size
 from assay.compiler.capture.user_code.reduced_into import reduced_into
 from assay.compiler.capture.user_code.whole_slices import indexed
@@ -89,7 +89,7 @@ class UserCalls(TorchFunctionMode):
         self, func: Callable[..., Any], types: Sequence[type], args: Sequence[Any] = (),
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:  # fmt: skip
-        args, kwargs = with_far_numbers(tuple(args), kwargs or {})
+        args, kwargs = with_far_numbers(func, tuple(args), kwargs or {})
         if func in (F.dropout, torch.dropout):
             value, share, train, in_place = _arguments(*args, **kwargs or {})
             if 0 <= share <= 1 and (share == 0 or not train or _is_empty(value)):
@@ -106,8 +106,6 @@ class UserCalls(TorchFunctionMode):
             return func(_first(args, kwargs), **along)
         if (found := of_any_size(func, args, kwargs)) is not None:
             return found
-        if func in ROLLS:
-            return func(*near_shifts(*args, **kwargs))
         if func is torch.tensor and args and isinstance(args[0], torch.SymFloat):
             return torch.full((), *args, **kwargs or {})
         if func in NORMS and len(args) > CUDNN and args[0].is_cuda:
