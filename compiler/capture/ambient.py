@@ -109,10 +109,24 @@ def transforms_left() -> Iterator[None]:
 
 @contextmanager
 def levels_kept() -> Iterator[None]:
-    """Where an error leaves it, the levels of `torch.func` that were entered meanwhile are left too."""
-    depth = torch._C._functorch.get_dynamic_layer_stack_depth()
+    """Where an error leaves it, the levels of `torch.func` and of forward mode that were entered meanwhile are left
+    too."""
+    depth, was_forward = torch._C._functorch.get_dynamic_layer_stack_depth(), _has_forward_level()
     try:
         yield
     except BaseException:
         torch._C._functorch.pop_dynamic_layer_stack_and_undo_to_depth(depth)
+        if not was_forward and _has_forward_level():
+            torch._C._exit_dual_level(level=0)
         raise
+
+
+def _has_forward_level() -> bool:
+    """Whether a level of forward mode is entered. Torch has one at most, which a graph enters where Python does not
+    see it; to enter another is how to ask."""
+    try:
+        level = torch._C._enter_dual_level()
+    except RuntimeError:
+        return True
+    torch._C._exit_dual_level(level=level)
+    return False

@@ -82,6 +82,15 @@ def is_addressable(value: Tensor) -> bool:
     return value.data_ptr() != 0 and end <= value.untyped_storage().nbytes()
 
 
+def refuse_freed(values: Sequence[object]) -> None:
+    """Raises: RuntimeError for a tensor whose storage was freed, which some kernels of torch read all the same. Eager
+    raises for an operator that asks, and ends the process by another."""
+    for value in values:
+        if isinstance(value, Tensor) and value.layout is torch.strided and is_plain(value):
+            if value.device.type != "meta" and not is_addressable(value):
+                raise RuntimeError("assay: backward reads a tensor whose storage was freed since the forward")
+
+
 @functools.cache
 def _plain_keys(device: str) -> int:
     """The dispatch keys that a tensor may have whose numbers are what its memory holds, up to conjugation and sign."""

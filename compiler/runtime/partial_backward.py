@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from assay.compiler.ir.graph.roles import GraphCall
-from assay.compiler.runtime.expected_inputs import ExpectedInputs
+from assay.compiler.runtime.expected_inputs import ExpectedInputs, refuse_freed
 from assay.compiler.runtime.leaf_hooks import spare_unreached
 from assay.compiler.runtime.saved_values import saved_tensors
 
@@ -100,6 +100,8 @@ class PartialBackward:
                 return tuple(self.recorded(ctx, tangents))
             arguments = fitted
             del fitted
+        else:
+            refuse_freed(arguments)
         ctx.maybe_clear_saved_tensors()
         values = part.graph(arguments)
         found = tuple(values[made[0]] if made is not None and made[1] & given else None for made in part.gradients)

@@ -21,10 +21,11 @@ import torch
 from assay.compiler.codegen.cpp.expressions import memory_type
 from assay.compiler.codegen.cpp.kernel import emit_kernel, origin_lines
 from assay.compiler.codegen.cpp.prelude import prelude_of
+from assay.compiler.codegen.loops import affine
 from assay.compiler.errors import BuildError
 from assay.compiler.ir.loops.failures import FAILURES, failures_of
-from assay.compiler.ir.loops.index import Int
-from assay.compiler.ir.loops.kernel import Kernel
+from assay.compiler.ir.loops.index import Int, Product, Sum, Symbol
+from assay.compiler.ir.loops.kernel import Buffer, Kernel
 from assay.compiler.options import Options, keeps_memory
 from assay.compiler.toolchain import build as _build
 from assay.compiler.toolchain.allocator import keep_freed_memory
@@ -258,16 +259,29 @@ def entry(kernel: Kernel) -> str:
 
 
 NO_MEMORY = "assay: a kernel was given a tensor that has no memory: its storage was freed, or never was there"
+PLAIN = (Int, Symbol, Sum, Product)
+"""What numbers of elements are made of that C++ computes without a helper."""
 
 
 def _checks(kernel: Kernel) -> str:
-    """C++ that refuses buffers without memory, as far as they surely have elements: the last guard of what comes
-    between two calls, such as a storage that was resized."""
-    sure = [n for n, buffer in enumerate(kernel.buffers) if isinstance(buffer.numel, Int) and buffer.numel.value > 0]
-    if not sure:
+    """C++ that refuses buffers without memory that have elements: the last guard of what comes between two calls, such
+    as a storage that was resized."""
+    tests = [test for number, buffer in enumerate(kernel.buffers) if (test := _lacks_memory(kernel, number, buffer))]
+    if not tests:
         return ""
-    test = " || ".join(f"!v[{n}]" for n in sure)
-    return f'  if ({test}) return PyErr_Format(PyExc_RuntimeError, "{NO_MEMORY}");\n'
+    return f'  if ({" || ".join(tests)}) return PyErr_Format(PyExc_RuntimeError, "{NO_MEMORY}");\n'
+
+
+def _lacks_memory(kernel: Kernel, number: int, buffer: Buffer) -> str:
+    """The test in C++; "" for a buffer of no elements, and for one whose number of them is no product of sizes."""
+    if isinstance(buffer.numel, Int):
+        return f"!v[{number}]" if buffer.numel.value > 0 else ""
+    places = {name: Symbol(f"v[{len(kernel.buffers) + n}]") for n, name in enumerate(kernel.symbols)}
+    if affine.names(buffer.numel) - places.keys() or not all(
+        isinstance(each, PLAIN) for each in affine.walk(buffer.numel)
+    ):
+        return ""
+    return f"(!v[{number}] && {affine.text(affine.substitute(buffer.numel, places), {})})"
 
 
 def raise_text(bit: int, failure: str) -> str:

@@ -21,6 +21,7 @@ _scaled_mm(x, y, out=z)                         ->     with the dtype of z, in w
 sum(x, out=y) of another dtype                  ->     in the dtype of y (`reduced_into.py`)
 x[:, 1:] of sizes that are symbols              ->     without whole slices (`whole_slices.py`)
 numbers that are known and beyond 64 bits       ->     as Python's (`far_numbers.py`)
+roll(x, n) of a number n that varies            ->     of numbers that eager takes, which the graph then holds for
 
 Dropout of nothing and of everything is as eager has it, while torch's kernel for recordings copies and draws. The
 batch norm of cuDNN is one call, and writes its running statistics unsaid. Ours is sums and arithmetic, with which
@@ -88,7 +89,7 @@ class UserCalls(TorchFunctionMode):
         self, func: Callable[..., Any], types: Sequence[type], args: Sequence[Any] = (),
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:  # fmt: skip
-        args, kwargs = with_far_numbers(tuple(args), kwargs or {})
+        args, kwargs = with_far_numbers(func, tuple(args), kwargs or {})
         if func in (F.dropout, torch.dropout):
             value, share, train, in_place = _arguments(*args, **kwargs or {})
             if 0 <= share <= 1 and (share == 0 or not train or _is_empty(value)):

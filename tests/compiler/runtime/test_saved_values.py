@@ -47,3 +47,42 @@ def test_a_root_that_is_another_function_between_two_orders_raises() -> None:
     torch.testing.assert_close(third(compiled, False), third(lambda x: (x.square(), x.exp()), False))
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
         third(compiled, True)
+
+
+FREED = r"storage was freed|out of bounds|not allocated"
+PROGRAMS = {
+    "one kernel": lambda x, w: (x.sin() * w).sum(),
+    "norm": lambda x, w: (torch.nn.functional.layer_norm(x, x.shape[-1:]) * w).sum(),
+    "view": lambda x, w: (x.view(-1) * w.view(-1)).sin().sum(),
+    "product": lambda x, w: (x @ w).relu().sum(),
+}
+
+
+@pytest.mark.parametrize("dynamic", [False, True], ids=["static", "dynamic"])
+@pytest.mark.parametrize("freed", [0, 1])
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_backward_raises_for_what_was_freed_since(name: str, freed: int, dynamic: bool) -> None:
+    """Eager raises, reads other memory or ends the process, by the operator."""
+    torch._dynamo.reset()
+    compiled = torch.compile(PROGRAMS[name], backend=assay, dynamic=dynamic)
+    leaves = [torch.randn(6, 6).requires_grad_() for _ in range(2)]
+    copies = [leaf.clone() for leaf in leaves]
+    compiled(*copies).backward()
+    result = compiled(*copies)
+    with torch.no_grad():
+        copies[freed].untyped_storage().resize_(0)
+    with pytest.raises(RuntimeError, match=FREED):
+        result.backward()
+
+
+@pytest.mark.parametrize("freed", [0, 1])
+def test_gradients_of_gradients_raise_for_what_was_freed_since(freed: int) -> None:
+    torch._dynamo.reset()
+    compiled = torch.compile(lambda x, w: (x.sin() * w.cos()).sum(), backend=assay)
+    leaves = [torch.randn(6, 6).requires_grad_() for _ in range(2)]
+    copies = [leaf.clone() for leaf in leaves]
+    slopes = torch.autograd.grad(compiled(*copies), leaves, create_graph=True)
+    with torch.no_grad():
+        copies[freed].untyped_storage().resize_(0)
+    with pytest.raises(RuntimeError, match=FREED):
+        sum(slope.square().sum() for slope in slopes).backward()  # type: ignore[union-attr]

@@ -36,3 +36,28 @@ def test_a_number_that_is_computed_beyond_64_bits_is_as_in_eager(f: object) -> N
     for n in numbers:
         for mine, eager in zip(compiled(x := torch.randn(4, 3), n), f(x, n), strict=True):  # type: ignore[operator]
             assert torch.equal(mine, eager) and mine.shape == eager.shape, n
+
+
+FAR = -(1 << 62)
+ROLLS = {
+    "one": lambda x, n: x.roll(n, -1),
+    "flat": torch.roll,
+    "named": lambda x, n: torch.roll(input=x, shifts=(1, n), dims=(0, 1)),
+    "less": lambda x, n: x.roll(n - 1, 0),
+    "more": lambda x, n: x.roll(dims=0, shifts=n + 1),
+}
+
+
+@pytest.mark.parametrize("name", ROLLS)
+def test_a_roll_by_far_numbers_is_as_in_eager(name: str) -> None:
+    roll, x = ROLLS[name], torch.arange(12.0).view(3, 4)
+    torch._dynamo.reset()
+    compiled = torch.compile(roll, backend=assay, dynamic=True)
+    for n in (3, LEAST, -2, LEAST + 1, FAR - 1, FAR, FAR + 1, GREATEST - 1, GREATEST):
+        try:
+            expected = roll(x, n)
+        except (RuntimeError, ValueError) as error:
+            with pytest.raises(type(error)):
+                compiled(x, n)
+        else:
+            assert torch.equal(compiled(x, n), expected), n
