@@ -70,6 +70,17 @@ def test_causes_are_new_known_excused_and_fixed(store: Store) -> None:
     assert document(verdict)["causes"][0]["first_commit"] == "new"
 
 
+def test_a_run_without_a_row_is_no_base(store: Store) -> None:
+    """As one of measurements alone, or a night that was cut before a row had ended."""
+    base = ran(store, [row("a", "diverged"), row("b")], "old", "2026-01-01")
+    judge_run(store, base, None)
+    ran(store, [], "measured", "2026-01-02")
+    run = ran(store, [row("a", "diverged"), row("b", "diverged")], "new", "2026-01-03")
+    assert base_of(store, run) == base
+    (cause,) = judge_run(store, run, base_of(store, run)).causes
+    assert (cause.state, cause.broken) == ("new", 1)
+
+
 def test_a_cause_that_the_base_was_cut_before_is_known_from_an_earlier_run(store: Store) -> None:
     judge_run(store, ran(store, [row("a", "diverged"), row("b", "diverged", "stride")], "older", "2026-01-01"), None)
     base = ran(store, [row("a", "diverged")], "old", "2026-01-02")
