@@ -132,8 +132,8 @@ def test_an_excuse_that_nothing_needs_is_red(store: Store) -> None:
         return Known(case, "*", "mine*", field, "a reason", "someone", datetime.date(2030, 1, 1), torch)
 
     run = ran(store, [row("a"), row("b", "diverged", passes=True)])
-    ledger = (entry("a", "values"), entry("b", "values"), entry("b*", "stride"), entry("elsewhere", "values"))
-    ledger += (entry("a", "stride", "<2.0"),)
+    ledger = [entry("a", "values"), entry("b", "values"), entry("b*", "stride"), entry("elsewhere", "values")]
+    ledger.append(entry("a", "stride", "<2.0"))
     verdict = judge_run(store, run, None, ledger)
     assert [each.case for each in verdict.stale] == ["a"] and not verdict.passes
 
