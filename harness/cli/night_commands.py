@@ -66,7 +66,7 @@ EXTENT = group(
 def nightly(backends: tuple[str, ...], output: Path, url: str | None, extent: Extent) -> None:
     """Run a whole night within a time, and write its page: what broke, where, since when, and is it new.
 
-    Exit 0: nothing is new. Exit 1: something is, an excuse is stale, a part wrote no report, or no row has ended.
+    Exit 0: nothing is new. Exit 1: something is, an excuse is stale, or a part wrote no report. Exit 3: nothing ran.
     """
     night, done = needed("assay.harness.night.night"), needed("assay.harness.night.done")
     check_known(backends)
@@ -83,7 +83,7 @@ def nightly(backends: tuple[str, ...], output: Path, url: str | None, extent: Ex
         raise click.UsageError(str(error)) from error
     for line in ended.summary():
         console.print(Text(line), soft_wrap=True)
-    sys.exit(0 if ended.passes else 1)
+    sys.exit(ended.status)
 
 
 @click.command()

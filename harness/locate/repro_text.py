@@ -38,6 +38,42 @@ WITH_NUMBERS = (
     " for y in tree_leaves(result) if isinstance(y, torch.Tensor | int | float | complex)]"
 )
 """The values of a case's own result, which may hold Python numbers too."""
+
+
+@dataclass(frozen=True, slots=True)
+class Watch:
+    """How a file observes what no tensor shows: lines before the call, a `with` around it, lines after it."""
+
+    imports: str
+    looks: str
+    before: tuple[str, ...] = ()
+    around: str = ""
+    after: tuple[str, ...] = ()
+
+
+WATCHED: Mapping[str, Watch] = {
+    "held": Watch(
+        "weakref", "[each() is None for each in known]",
+        after=("known = [weakref.ref(y) for y in (*inputs, *outputs)]",
+               "args = kwargs = inputs = outputs = result = roots = None"),
+    ),
+    "hooks": Watch(
+        "", "sorted(arrived)",
+        ("arrived = []", "leaves = [x for x in inputs if x.requires_grad]",
+         "hooks = [x.register_hook(lambda _, n=n: arrived.append(n)) for n, x in enumerate(leaves)]"),
+        after=("[each.remove() for each in hooks]",),
+    ),
+    "printed": Watch(
+        "contextlib, io", "call and printed.getvalue()", ("printed = io.StringIO()",),
+        "with contextlib.redirect_stdout(printed):",
+    ),
+    "warnings": Watch(
+        "warnings", "call and sorted(each.category.__name__ for each in caught)",
+        around='with warnings.catch_warnings(record=True, action="always") as caught:',
+    ),
+}  # fmt: skip
+"""The first call is not watched where compiling itself may print or warn. Hooks are counted, as right backends call
+them in other orders."""
 GRADIENTS_ON = "torch.set_grad_enabled({})"
 IN_THE_BEGINNING = (
     "torch.set_default_dtype(torch.float32)", "torch.set_autocast_enabled('cpu', False)",
@@ -47,7 +83,7 @@ OF_EACH: Mapping[str, str] = {
     "shape": "tuple(y.shape)", "dtype": "y.dtype", "stride": "y.stride()", "offset": "y.storage_offset()",
     "requires_grad": "y.requires_grad", "is_leaf": "y.is_leaf", "has_grad_fn": "y.grad_fn is not None",
     "is_inference": "y.is_inference()", "conj": "y.is_conj()", "neg": "y.is_neg()", "layout": "y.layout",
-    "device": "y.device",
+    "device": "y.device", "storage": "y.untyped_storage().nbytes()",
 }  # fmt: skip
 """The same for fields of a tensor: of results, gradients, or inputs."""
 CHAIN = "[names_of(y.grad_fn) for y in outputs if y._base is not None]"
@@ -128,7 +164,7 @@ def first_difference(row: Result) -> tuple[str, str, str]:
     """The field, the path and the sentence of what differs first; the verdict where the backend raises or dies."""
     if not row.differences or row.verdict == "crash":
         return row.verdict, "the call", row.detail.partition("\n")[0]
-    known = [each for each in row.differences if each.field in OF_ALL or each.field in OF_EACH]
+    known = [each for each in row.differences if any(each.field in table for table in (OF_ALL, OF_EACH, WATCHED))]
     each = (known or list(row.differences))[0]
     return each.field, each.path.partition(": ")[2] or each.path, each.detail
 
@@ -187,6 +223,8 @@ def _imports(shrunk: Shrunk, form: Form) -> Iterator[str]:
     if "operator." in shrunk.body and not shrunk.is_case:
         yield "import operator"
     yield "import torch"
+    if (watch := WATCHED.get(first_difference(shrunk.row)[0])) is not None and watch.imports:
+        yield f"import {watch.imports}"
     needed = ["tree_leaves", *["tree_map_only"] * form.in_double]
     needed += ["tree_structure"] * (first_difference(shrunk.row)[0] == "structure")
     yield f"from torch.utils._pytree import {', '.join(sorted(needed))}"
@@ -211,7 +249,7 @@ def _run(shrunk: Shrunk, mode: str, form: Form, field: str, path: str, is_chain:
     """The lines of one call, its backward, and what is seen of it."""
     looks = CHAIN if is_chain else _looked_at(field, path)
     looks = WITH_NUMBERS if shrunk.is_case and looks == OF_ALL["values"] else looks
-    lines = [*_settings(shrunk, mode, field), *_inputs(shrunk, mode, form), *_called(shrunk, mode, form)]
+    lines = [*_settings(shrunk, mode, field), *_inputs(shrunk, mode, form), *_watched(shrunk, mode, form, field)]
     if field == "gradient":
         lines.insert(-1, "[x.retain_grad() for x in inputs if x.requires_grad]")
     if field == "error":
@@ -260,6 +298,15 @@ def _called(shrunk: Shrunk, mode: str, form: Form) -> Iterator[str]:
         yield "torch.autograd.backward(roots, [torch.randn_like(y) for y in roots]) if roots else None"
 
 
+def _watched(shrunk: Shrunk, mode: str, form: Form, field: str) -> Iterator[str]:
+    """The lines of the call, and those that observe it."""
+    called, watch = _called(shrunk, mode, form), WATCHED.get(field, Watch("", ""))
+    yield from watch.before
+    yield from [watch.around] if watch.around else []
+    yield from (f"{'    ' * bool(watch.around)}{line}" for line in called)
+    yield from watch.after
+
+
 def _has_scenario(body: str) -> bool:
     return "\ndef scenario(" in body or "\nscenario = " in body or "import scenario" in body or " as scenario" in body
 
@@ -269,4 +316,6 @@ def _looked_at(field: str, path: str) -> str:
     if field in OF_EACH:
         place = "gradient" if path.endswith(".grad") else "output" if path.startswith("output") else "state"
         return f"[{OF_EACH[field]} for y in {PLACES[place]}]"
+    if field in WATCHED:
+        return WATCHED[field].looks
     return OF_ALL.get(field, OF_ALL["values"])

@@ -42,6 +42,8 @@ NAMES = (*(part.name for part in parts((), 0)), "measure")
 """What `only` may name."""
 MOST_LINES = 18
 MOST_STATES = 5
+PASSED, FAILED, NOTHING_RAN = 0, 1, 3
+"""The exit statuses of a night. A night that ran nothing has found nothing, which is no good news: it has its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,16 +75,34 @@ class Night:
     page: Path
     seconds: float
     ran: list[Ran] = field(default_factory=list)
+    measurements: int = 0
+    """How many numbers the run has in the store."""
+
+    @property
+    def has_run(self) -> bool:
+        """Whether a part has run anything; or, in a night of no parts, whether something was measured.
+
+        Rows of the store do not tell: the profile of a step keeps its own row, beside parts in which nothing ended.
+        """
+        return any(each.has_run for each in self.ran) if self.ran else self.measurements > 0
 
     @property
     def passes(self) -> bool:
-        """Whether nothing is new, every part has reported, and some row has ended at all."""
-        has_rows = bool(self.verdict.rows) or not self.ran
-        return self.verdict.passes and has_rows and all(each.document is not None for each in self.ran)
+        """Whether nothing is new, every part has reported, and something has run at all."""
+        return self.status == PASSED
+
+    @property
+    def status(self) -> int:
+        """The exit status."""
+        if not self.has_run:
+            return NOTHING_RAN
+        has_reports = all(each.document is not None for each in self.ran)
+        return PASSED if self.verdict.passes and has_reports else FAILED
 
     def summary(self) -> list[str]:
         """Under twenty lines: the sentence, the parts, what is new, what got slower, where the page is."""
-        lines = [self.verdict.sentence(), *(f"  {each.line()}" for each in self.ran)]
+        nothing = [] if self.has_run else ["nothing has run: this night says nothing of the backends"]
+        lines = [*nothing, self.verdict.sentence(), *(f"  {each.line()}" for each in self.ran)]
         lines += [f"  new: {cause.cluster.name} ({cause.size()})" for cause in self.verdict.of(NEW)]
         lines += [f"  stale: the ledger excuses {each.case} {each.field}" for each in self.verdict.stale]
         lines += [f"  slower: {each.sentence()}" for each in self.regressions]
@@ -109,8 +129,9 @@ def run_night(settings: Settings, say: Callable[[str], None] = lambda text: None
         store.end(run)
         verdict = judge_run(store, store.run(run.id), base_of(store, run), ledger.read())
         page = publish(store, verdict, settings.folder / "site", [each.line() for each in ran])
-        found = regressions_of(store.samples())
-    return Night(settings, verdict, found, page, time.monotonic() - start, ran)
+        samples = store.samples()
+    own = sum(sample["run"] == run.id for sample in samples)
+    return Night(settings, verdict, regressions_of(samples), page, time.monotonic() - start, ran, own)
 
 
 def _begun(settings: Settings, store: Store) -> tuple[Run, Done]:

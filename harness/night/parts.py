@@ -62,17 +62,22 @@ class Ran:
             why = f"its time was up after {self.seconds:.0f} s" if self.was_told else f"exit status {self.status}"
             return f"{self.part.name:<12}wrote no report ({why})"
         cut = ", cut short: its time was up" if self.is_cut else ""
-        return f"{self.part.name:<12}{amount_of(self.document)} in {self.seconds:.0f} s{cut}"
+        return f"{self.part.name:<12}{counted(*amount_of(self.document))} in {self.seconds:.0f} s{cut}"
+
+    @property
+    def has_run(self) -> bool:
+        """Whether something that the part runs has ended, as its report says."""
+        return self.document is not None and amount_of(self.document)[0] > 0
 
 
-def amount_of(document: Mapping[str, Any]) -> str:
-    """What a report is of, and how many: `40 rows`."""
+def amount_of(document: Mapping[str, Any]) -> tuple[int, str]:
+    """How many have ended, and what they are: `(40, "row")`."""
     if "machine" in document:
-        return counted(sum(plan["runs"] for plan in document["machine"]), "run")
+        return sum(plan["runs"] for plan in document["machine"]), "run"
     if "kinds" in document:
-        return counted(len(document["results"]), "fault")
-    amounts = [counted(document[f"{noun}s"], noun) for noun in ("program", "sample") if f"{noun}s" in document]
-    return amounts[0] if amounts else counted(len(document.get("results", ())), "row")
+        return len(document["results"]), "fault"
+    amounts = [(document[f"{noun}s"], noun) for noun in ("program", "sample") if f"{noun}s" in document]
+    return amounts[0] if amounts else (len(document.get("results", ())), "row")
 
 
 def parts(backends: Sequence[str], seed: int) -> tuple[Part, ...]:

@@ -195,6 +195,11 @@ class Store:
             found = connection.execute(schema.runs.select().order_by(schema.runs.c.started, schema.runs.c.id))
             return [Run(**row) for row in found.mappings()]
 
+    def runs_with_rows(self) -> set[str]:
+        """The ids of the runs in which a row has ended."""
+        with self.engine.connect() as connection:
+            return set(connection.execute(sa.select(schema.rows.c.run).distinct()).scalars())
+
     def run(self, name: str) -> Run:
         """The run of that beginning of its id, or of that commit, or `last`; the latest where several are.
 

@@ -92,8 +92,10 @@ def counted(count: int, noun: str) -> str:
 
 
 def base_of(store: Store, run: Run) -> Run | None:
-    """The last run before this one that has ended."""
-    earlier = [other for other in store.runs() if other.started < run.started and other.ended is not None]
+    """The last run before this one that has ended and has a row. One of measurements alone says nothing of any row."""
+    has_rows = store.runs_with_rows()
+    ended = [other for other in store.runs() if other.ended is not None and other.id in has_rows]
+    earlier = [other for other in ended if other.started < run.started]
     return earlier[-1] if earlier else None
 
 

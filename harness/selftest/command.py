@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 import sys
 from collections import Counter
@@ -24,7 +25,7 @@ from assay.harness.report import progress
 from assay.harness.report.environment import environment
 from assay.harness.row_order import cost
 from assay.harness.run import CaseError, made_call
-from assay.harness.selftest import locate_bank, mutant_rows, mutants
+from assay.harness.selftest import locate_backends, locate_bank, mutant_rows, mutants
 from assay.harness.selftest.backends_bank import WrongBackends
 from assay.harness.selftest.compiler_bank import CompilerMutants
 from assay.harness.selftest.mutants import MutantError
@@ -75,7 +76,12 @@ FAULTS = group(
     click.option(
         "--compiler", "banks", flag_value="compiler", multiple=True, help="Only bugs put into our own compiler."
     ),
-    click.option("--locate", "locates", is_flag=True, help="Whether each bug of the compiler is located rightly."),
+    click.option(
+        "--locate",
+        "locates",
+        is_flag=True,
+        help="Whether each bug of the compiler is located rightly; with --backends each fault in models.",
+    ),
     click.option(
         "--every", type=click.IntRange(min=1), default=1, show_default=True, help="--locate: one bug in so many."
     ),
@@ -118,10 +124,10 @@ def selftest(faults: Faults, ground: Ground, jobs: int, timeout_s: float, json_p
     """
     console = progress.terminal_beside(json_path)
     if faults.locates:
-        wanted_bugs = locate_bank.wanted(faults.text, faults.every)
-        if not wanted_bugs:
+        work = to_locate(faults)
+        if not work:
             raise click.UsageError(f"--filter {faults.text!r} leaves no fault")
-        sys.exit(locate(console, wanted_bugs, faults, jobs, json_path))
+        sys.exit(locate(console, work, faults.resumes, jobs, json_path))
     check_unlocated(faults)
     chosen, size, seed = opened(faults.banks), ground.size, ground.seed
     rows = rows_of(console, ground) if any(bank.name == "backends" for bank in chosen) else ()
@@ -143,12 +149,30 @@ def check_unlocated(faults: Faults) -> None:
         raise click.UsageError(f"{unread[0]} is read by --locate alone")
 
 
-def locate(console: Console, bugs: Sequence[mutants.Mutant], faults: Faults, jobs: int, json_path: Path | None) -> int:
+Work = Mapping[str, Callable[[], locate_bank.Located]]
+"""What is to be located, by its name."""
+
+
+def to_locate(faults: Faults) -> Work:
+    """The bugs of the compiler; or the wrong backends, where they alone are asked for.
+
+    Raises: click.UsageError where both are asked for.
+    """
+    if set(faults.banks) == set(BANKS):
+        raise click.UsageError("--locate is of --compiler, or of --backends: give one of them")
+    if faults.banks and faults.banks[0] == WrongBackends.name:
+        wanted = locate_backends.wanted_backends(faults.text, faults.every)
+        return {fault.name: functools.partial(locate_backends.locate_backend, fault.name) for fault in wanted}
+    bugs = locate_bank.wanted(faults.text, faults.every)
+    return {bug.name: functools.partial(locate_bank.locate_mutant, bug, faults.in_models) for bug in bugs}
+
+
+def locate(console: Console, work: Work, resumes: bool, jobs: int, json_path: Path | None) -> int:
     """`assay selftest --locate`; its exit status: 0 where every rung that was named is right."""
-    before = read_located(json_path) if faults.resumes and json_path is not None else []
+    before = read_located(json_path) if resumes and json_path is not None else []
     found = [each for each in before if each.is_final]
     done = {each.name for each in found}
-    for each in locate_bank.locate_all([bug for bug in bugs if bug.name not in done], jobs, faults.in_models):
+    for each in locate_bank.as_they_end([each for name, each in work.items() if name not in done], jobs):
         found.append(each)
         console.print(Text(told_of(each)), soft_wrap=True)
         if json_path is not None and json_path != report.STDOUT:  # should it be interrupted, it holds these

@@ -14,7 +14,7 @@ import multiprocessing
 import resource
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -36,6 +36,8 @@ FEW_CALLS = 10
 MODELS = "zoo."
 ORDER = (CASE, PROGRAM, BATCH)
 NOT_SHOWN = "no near case, program or sample shows it"
+NO_MODEL = "no model shows it"
+AS_EAGER = "as eager in a checkout with the bug, where `assay run` said that it differs"
 ANY = "*"
 FIRST = ("captured", "joint")
 RUNGS: tuple[tuple[str, tuple[str, ...]], ...] = (
@@ -88,7 +90,7 @@ class Located:
     @property
     def is_final(self) -> bool:
         """Whether another run would tell nothing else: all near rows have run, or one was located."""
-        return self.is_shown or self.why == NOT_SHOWN
+        return self.is_shown or self.why in (NOT_SHOWN, NO_MODEL)
 
     @property
     def is_rung_right(self) -> bool:
@@ -115,14 +117,14 @@ def wanted(text: str, every: int = 1) -> list[Mutant]:
     return named[::every]
 
 
-def locate_all(mutants: Sequence[Mutant], jobs: int = 1, in_models: bool = False) -> Iterator[Located]:
-    """Locates mutants, so many at a time, as they end: by what is near to them, or by the first model that shows them.
+def as_they_end(work: Sequence[Callable[[], Located]], jobs: int = 1) -> Iterator[Located]:
+    """Does so much of the work at a time, and gives what it came to as it ends.
 
     Each is located in a process that locates one at a time: what its children take of the processor is then its own.
     """
     pool = ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn"))
     try:
-        for future in as_completed([pool.submit(_locate, mutant, in_models) for mutant in mutants]):
+        for future in as_completed([pool.submit(each) for each in work]):
             yield future.result()
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
@@ -132,7 +134,8 @@ class OutOfTime(Exception):
     """Not all rows near to a mutant have run, and none that has shows it."""
 
 
-def _locate(mutant: Mutant, in_models: bool) -> Located:
+def locate_mutant(mutant: Mutant, in_models: bool) -> Located:
+    """How a mutant fares by what is near to it, or by the first model that shows it."""
     start, cpu_before_s, why = time.monotonic(), children_cpu_s(), NOT_SHOWN
     try:
         near = mutant.near, mutant.backend
@@ -172,22 +175,29 @@ def located(mutant: Mutant, row: Row) -> Located:
     """What `assay repro` finds in a checkout with the mutant."""
     start, cpu_before_s = time.monotonic(), children_cpu_s()
     with changed_tree(mutant) as tree, environment_of(tree, row.backend) as environment, _named(row) as case:
-        with tempfile.TemporaryDirectory(prefix="assay-located-") as folder:
-            path = Path(folder) / "found.json"
-            arguments = (case, "--mode", row.mode, "--backend", row.backend, "--limit", str(SHRINK_S))
-            child = Child("assay", "repro", *arguments, "--json", str(path), environment=environment)
-            try:
-                status = child.wait(PATIENCE * LIMIT_S)
-            finally:
-                child.end()
-            found: dict[str, Any] = json.loads(path.read_text()) if path.is_file() else {}
-            said = child.said()
-    why = found.get("why", "") or ("" if found else _why(status, said))
+        found, why = repro_found(case, row.mode, row.backend, SHRINK_S, environment)
+    why = found.get("why", "") or why or ("" if found else AS_EAGER)
     used = time.monotonic() - start, children_cpu_s() - cpu_before_s
     return Located(
         mutant.name, mutant.file, f"{row.name} {row.mode} {row.backend}", found.get("first", ""),
         expected_rungs(mutant), *used, found.get("calls"), found.get("failures", 0), found.get("runs", 0), why,
     )  # fmt: skip
+
+
+def repro_found(
+    case: str, mode: str, backend: str, limit_s: float, environment: Mapping[str, str]
+) -> tuple[dict[str, Any], str]:
+    """The report of `assay repro`, and what went wrong where there is none. Both are empty if the case is as eager."""
+    with tempfile.TemporaryDirectory(prefix="assay-located-") as folder:
+        path = Path(folder) / "found.json"
+        arguments = (case, "--mode", mode, "--backend", backend, "--limit", str(limit_s), "--json", str(path))
+        child = Child("assay", "repro", *arguments, environment=environment)
+        try:
+            status = child.wait(PATIENCE * LIMIT_S)
+        finally:
+            child.end()
+        found: dict[str, Any] = json.loads(path.read_text()) if path.is_file() else {}
+        return found, "" if found or status == 0 else _why(status, child.said())
 
 
 def children_cpu_s() -> float:

@@ -14,6 +14,14 @@ Row = Mapping[str, Any]
 RESULTS = Path(__file__).parents[1] / "benchmarks" / "results"
 ON_CPU, ON_GPU = "zoo_small_against_inductor_2cores.json", "zoo_full_h200.json"
 LANGUAGE = ("language_2cores.json", "language_scan_2cores.json", "language_h200.json")
+WHOLE_BACKWARDS = ("whole_backward_2cores.json", "whole_backward_h200.json")
+COMPARED = {
+    "ratio": "ours over the other's",
+    "gain": "the other's over ours",
+    "over": "us above eager's",
+    "share": "our excess over the other's",
+    "value": "ours",
+}
 COMPARISONS = {
     "beside": "Inductor's time over ours",
     "over": "time over the simpler program's",
@@ -270,6 +278,24 @@ def language() -> str:
             rows.append((device, *_figure(row)))
     head = ("on", "figure", "compares", "value", "bar", "ms", "other ms", "Inductor's", "generated")
     return table(head, rows)
+
+
+def whole_backwards() -> str:
+    """Whole backwards as one program, beside those in parts, torch's own and eager's."""
+    rows = [(_device(name), *_backward(row)) for name in WHOLE_BACKWARDS for row in measured(name)["rows"]]
+    return table(("on", "figure", "compares", "value", "bar", "ours", "other"), rows)
+
+
+def _device(name: str) -> str:
+    where = measured(name)["environment"]
+    return str(where["gpu"] or where["cpu"])
+
+
+def _backward(row: Row) -> tuple[str, ...]:
+    value = "not measured" if row["value"] is None else f"{row['value']:.2f}"
+    limit = "at least" if row["comparison"] == "gain" else "at most"
+    ours, other = (f"{row[name]:.3g}" if row[name] else "" for name in ("ours", "other"))
+    return row["figure"], COMPARED[row["comparison"]], value, f"{limit} {row['bar']:g}", ours, other
 
 
 def _figure(row: Row) -> tuple[str, ...]:

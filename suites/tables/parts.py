@@ -43,6 +43,7 @@ TABLES: Mapping[str, Callable[[], str]] = {
     "night_in_words": night.night_in_words,
     "causes_of_a_night": night.causes_of_a_night,
     "language": measured.language,
+    "whole_backwards": measured.whole_backwards,
     "zoo_on_gpu": measured.zoo_on_gpu,
     "architectures_on_gpu": measured.architectures_on_gpu,
     "zoo_recorded_on_gpu": measured.zoo_recorded_on_gpu,

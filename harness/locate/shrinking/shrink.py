@@ -2,6 +2,9 @@
 
 A worker tries one program after another (`shrink_worker`). Where it dies of one, or is silent for too long, that
 program is left out, or kept, if dying is how the case fails. Another worker goes on from the smallest program so far.
+
+The smallest program is run once more, in a process that has run nothing else. Where it does not fail there, programs
+that were tried before have left something behind. The search then begins again, with a process for each program.
 """
 
 from __future__ import annotations
@@ -19,7 +22,7 @@ from assay.harness import outcome
 from assay.harness.case import Case
 from assay.harness.locate.ladder import Found
 from assay.harness.locate.runner import is_akin, is_alike, lost_row
-from assay.harness.locate.shrinking.candidates import BEST, TRYING, Candidate, told
+from assay.harness.locate.shrinking.candidates import BEST, TRIED, TRYING, Candidate, told
 from assay.harness.outcome import Result
 from assay.harness.processes.child import Child, Lost, sharing
 from assay.harness.search.generated import Kind, kind_of
@@ -99,20 +102,40 @@ class Shrinking:
     end_s: float
     limit_s: float
     best: dict[str, Any] = field(default_factory=dict)
+    is_last: bool = False
+    """Whether the search is over, and the smallest program is to run on the whole backend."""
+    is_apart: bool = False
+    """Whether each program is to run in a process of its own."""
 
     @property
     def candidate_s(self) -> float:
-        """How long a worker may be silent: programs that fail by their time are to end within the limit."""
-        return max(CANDIDATE_S, self.limit_s / 3)
+        """How long a worker may be silent: programs that fail by their time are to end within the limit. In the last
+        run its process compiles for the first time."""
+        return START_S if self.is_last or self.is_apart else max(CANDIDATE_S, self.limit_s / 3)
 
     def run(self) -> Shrunk:
         """Raises: NotShrunk."""
-        ended: dict[str, Any] = {}
-        while not ended:
-            ended = self._worked()
+        ended = self._ended()
+        if self.best and not ended.get("on_backend") and self.request["rung"] == self.request["backend"]:
+            self._begin_apart()
+            ended = self._ended()
         if not self.best:
             raise NotShrunk(ended["why"])
         return Shrunk.of(self.best, bool(ended.get("on_backend")))
+
+    def _ended(self) -> dict[str, Any]:
+        """The last line of a search."""
+        ended: dict[str, Any] = {}
+        while not ended:
+            ended = self._worked()
+        return ended
+
+    def _begin_apart(self) -> None:
+        """Forgets what was found. The search may take half as long again."""
+        for name in (BEST, TRIED, TRYING):
+            (self.folder / name).unlink(missing_ok=True)
+        self.best, self.is_last, self.is_apart = {}, False, True
+        self.end_s = max(self.end_s, time.monotonic() + self.limit_s / 2)
 
     def _worked(self) -> dict[str, Any]:
         """The last line of one process and of the workers that it forks; nothing where another process is to go on."""
@@ -120,7 +143,8 @@ class Shrinking:
         try:
             ended: dict[str, Any] = {}
             while not ended:
-                child.tell(json.dumps({**self.request, "left_s": self.end_s - time.monotonic()}))
+                turn = {"is_last": self.is_last, "is_apart": self.is_apart, "left_s": self.end_s - time.monotonic()}
+                child.tell(json.dumps({**self.request, **turn}))
                 ended = self._said(child)
         except (Lost, OSError) as lost:
             child.end()
@@ -137,6 +161,12 @@ class Shrinking:
             limit_s = self.candidate_s
             if "done" in line:
                 return dict(line)
+            if "next" in line:
+                return {}
+            if "found" in line:
+                (self.folder / TRYING).unlink(missing_ok=True)
+                self.is_last = True
+                return {}
             if "ended" in line:
                 return self._lost(Lost("crash", line["ended"]), child)
             if "source" in line:

@@ -6,11 +6,16 @@ It forks a worker for each request that it is told, so that one after another be
 they need, and run nothing. A request is a line:
 
     {"origin", "case", "mode", "size", "seed", "rung", "is_warm", "backend", "kind": [verdict, [field], error],
-     "acts": how many are enough or null, "folder", "left_s", "most": how many programs to try or null}
+     "acts": how many are enough or null, "folder", "left_s", "most": how many programs to try or null,
+     "is_apart": whether a worker runs one program alone, "is_last": whether it runs the best on the real backend}
 
-A worker says `{}` before each program that it tries, and `{"source", ...}` for each that fails, the smallest last. The
-last line, `{"done": ..., "on_backend": ...}`, says whether the smallest program also fails on the real backend. Where a
-worker dies, `{"ended": ...}` is said for it.
+A worker says `{}` before each program that it tries, and `{"source", ...}` for each that fails, the smallest last. It
+ends with one of these lines. Where a worker dies, `{"ended": ...}` is said for it.
+
+    {"next": true}                       another worker is to go on
+    {"found": true}                      nothing smaller fails: another worker is to run the best on the real backend
+    {"done": true, "why": ...}           no program of the case fails by itself
+    {"done": true, "on_backend": ...}    whether the best fails on the real backend, in a process that ran nothing else
 
 In the folder lie the program that it is trying, the best so far, and the digests of those that are not to be tried. A
 worker that finds them there goes on from them.
@@ -54,6 +59,10 @@ FOR_PIECES = 1 / 3
 """The part of the time that pieces of large graphs may take."""
 
 
+class AnotherProcess(Exception):
+    """This one has run a program, and is to run no other."""
+
+
 class Shrinking:
     """The search of one process."""
 
@@ -67,32 +76,45 @@ class Shrinking:
         self.tried = set(known.read_text().split()) if known.is_file() else set()
         self.may_raise = "error" in fields
         self.why = "Dynamo makes no graph of it"
+        self.has_run = False
 
     def run(self) -> None:
-        """Says every smaller program that fails, and at the end how the smallest does on the real backend."""
+        """Says every smaller program that fails, and what is to come after this worker."""
+        if self.request["is_last"]:
+            last = dataclasses.replace(self._left(), is_last=True)
+            self.say({"done": True, "on_backend": self._row(last, self.request["backend"]) is not None})
+            return
+        try:
+            self.say({"found": True} if self._finds() else {"done": True, "why": self.why})
+        except AnotherProcess:
+            self.say({"next": True})
+
+    def _finds(self) -> bool:
+        """Whether a program fails. The smallest one is then left in the folder. Raises: AnotherProcess."""
         best = self._best()
         if best is None:
-            self.say({"done": True, "why": self.why})
-            return
+            return False
         best = self._smallest(best)
         if (written := next(filter(self._fails, self._written(best)), None)) is not None:
-            best = self._smallest(written)
-        last = dataclasses.replace(best, is_last=True)
-        self.say({"done": True, "on_backend": self._row(last, self.request["backend"]) is not None})
+            self._smallest(written)
+        return True
+
+    def _left(self) -> Candidate:
+        return pickle.loads((self.folder / BEST).read_bytes())  # type: ignore[no-any-return]
 
     def _best(self) -> Candidate | None:
         """What a worker before this one came to; or else the first program of the case that fails by itself."""
-        left = self.folder / BEST
-        if left.is_file():
-            return pickle.loads(left.read_bytes())  # type: ignore[no-any-return]
+        if (self.folder / BEST).is_file():
+            return self._left()
         return next(filter(self._fails, self._programs()), None)
 
     def _programs(self) -> Iterator[Candidate]:
         """Graphs first, as they are the smallest, after pieces of large ones; then the text of the case, and last what
         sees more of graphs."""
         graphs = list(self._graphs(case_of(self.request)))
-        yield from self._accused(graphs)
-        yield from itertools.takewhile(self._is_early(), self._pieces(graphs))
+        if not self.request["is_apart"]:
+            yield from self._accused(graphs)
+            yield from itertools.takewhile(self._is_early(), self._pieces(graphs))
         yield from (Candidate(program, is_quick=True) for program in graphs)
         texts = list(self._texts())
         yield from texts
@@ -167,7 +189,12 @@ class Shrinking:
         return time.monotonic() > self.end_s or (most is not None and len(self.tried) >= most)
 
     def _fails(self, candidate: Candidate) -> bool:
-        """Whether a program that was not tried before fails as the case does. One that does is said."""
+        """Whether a program that was not tried before fails as the case does. One that does is said.
+
+        Raises: AnotherProcess where a worker is to run one program alone, and has.
+        """
+        if self.request["is_apart"] and self.has_run and candidate.digest not in self.tried:
+            raise AnotherProcess
         row = self._row(candidate, self.request["rung"]) if self._is_new(candidate) else None
         if row is not None:
             os.replace(self.folder / TRYING, self.folder / BEST)
@@ -189,6 +216,7 @@ class Shrinking:
         self.say({})
         if not candidate.program.is_program(self.mode):
             return None
+        self.has_run = True
         case, is_quick = candidate.program.case("shrunk", self.mode), candidate.is_quick
         acts = FEW[self.mode][: self.request["acts"]] if is_quick else None
         asked = RunRequest(timed=False, protocol=acts, quick=is_quick)

@@ -13,6 +13,7 @@ import torch
 
 from assay.harness.case import Case
 from assay.harness.discover import discover
+from assay.harness.locate import forms_worker
 from assay.harness.locate.bisect import Bisection, command, state_difference
 from assay.harness.locate.forms_worker import ASSERTS, RAISES, outcome_of
 from assay.harness.locate.ladder import Climb, Found, NothingFails
@@ -25,7 +26,7 @@ from assay.harness.locate.shrinking.graph_program import GraphProgram, literal, 
 from assay.harness.locate.shrinking.shrink import Budget, Shrunk, shrunk
 from assay.harness.locate.source.text_of_case import text_of as written
 from assay.harness.outcome import Difference, Result
-from assay.harness.processes.worker import ask
+from assay.harness.processes.worker import ask, cold_environment
 from assay.harness.run import RunRequest, run_case
 
 HERE = Path(__file__).parent / "wrong_gelu.py"
@@ -268,6 +269,28 @@ def test_repro_sees(name: str, backend: str, field: str) -> None:
     failing = Failing(name, mode, f"tests.harness.locate.wrong_gelu:{backend}", backend, "dynamo")
     made = repro_of(case_shrunk(name, row), failing, times=1)
     assert made.is_verified, made.source
+
+
+@pytest.mark.parametrize(
+    ("name", "mode", "fault", "field"),
+    [
+        ("only_gelu", "infer", "keeps_all_inputs", "held"),
+        ("only_gelu", "infer", "holds_inputs_in_a_cycle", "held"),
+        ("only_gelu", "infer", "prints_in_every_call", "printed"),
+        ("only_gelu", "infer", "warns_in_every_call", "warnings"),
+        ("only_gelu", "infer", "reserves_too_much_memory", "storage"),
+        ("model", "train", "takes_hooks_off", "hooks"),
+        ("model", "train", "delivers_in_two_parts", "hooks"),
+    ],
+)
+def test_repro_sees_what_no_result_shows(name: str, mode: str, fault: str, field: str) -> None:
+    """And a right backend that works ahead of time does not fail by it."""
+    backend = f"assay.harness.selftest.wrong_backends:{fault}"
+    least = case_shrunk(name, Result(name, mode, backend, "diverged", (Difference(field, "step 2: output", "off"),)))
+    text = text_of(least, name, mode, backend, form=Form(3, FRESH))
+    request = {"pairs": [[text, text.replace(fault, "records_ahead_of_time")]], "ways": [ASSERTS]}
+    with cold_environment() as cold:
+        assert ask(forms_worker.__name__, request, 120.0, cold).lines == ({"form": 0},), text
 
 
 @pytest.mark.parametrize(("mode", "is_on"), [("train", True), ("infer", False)])

@@ -80,6 +80,16 @@ def keyed(gm: fx.GraphModule, example_inputs: Sequence[object]) -> Callable[...,
     return lambda *args: tuple(y.to(torch.float64 if kept == 8 else torch.float32) for y in gm.forward(*args))
 
 
+PROGRAMS: list[str] = []
+
+
+def wrong_of_a_second(gm: fx.GraphModule, example_inputs: Sequence[object]) -> Callable[..., Any]:
+    """Right for the first program that a process compiles, and wrong for all others."""
+    PROGRAMS.append(gm.code)
+    is_wrong = len(PROGRAMS) > 1
+    return lambda *args: tuple(y + is_wrong for y in gm.forward(*args))
+
+
 def unchecked(gm: fx.GraphModule, example_inputs: Sequence[object]) -> Callable[..., Any]:
     """A label that is out of range is taken for the first one, where eager raises."""
     for node in gm.graph.find_nodes(op="call_function", target=torch.nn.functional.cross_entropy):
@@ -191,6 +201,16 @@ def bias(x: Tensor) -> Tensor:
 @case(modes=("infer",))
 def only_gelu() -> Any:
     return torch.nn.functional.gelu, (torch.randn(2),), {}
+
+
+@case(modes=("infer",))
+def in_two_graphs() -> Any:
+    def program(x: Tensor) -> Tensor:
+        h = x.sin().cos()
+        torch._dynamo.graph_break()
+        return h.tanh() * 2
+
+    return program, (torch.randn(2),), {}
 
 
 @case(modes=("infer",))

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -20,7 +21,7 @@ from assay.harness.judge.ledger import Judgement
 from assay.harness.night import parts as night_parts
 from assay.harness.night.done import Done, FolderError, held
 from assay.harness.night.error_profiles import keep_errors, rows_to_profile
-from assay.harness.night.night import MOST_LINES, Night, Settings, run_night
+from assay.harness.night.night import FAILED, MOST_LINES, NOTHING_RAN, PASSED, Night, Settings, run_night
 from assay.harness.night.parts import FIRST, Part, Place, Ran, arguments_of, parts, run_part
 from assay.harness.remember.causes import locate_within
 from assay.harness.remember.reports import Reported, keep_programs, reported
@@ -149,13 +150,38 @@ def test_a_night_of_nothing_is_refused(tmp_path: Path, given: tuple[str, str], s
     assert done.exit_code == 2 and said in done.output
 
 
-def test_a_night_without_a_row_does_not_pass(tmp_path: Path) -> None:
+def test_a_night_in_which_nothing_ran_has_its_own_status(tmp_path: Path) -> None:
+    """The profile of a step keeps a row of its own, which is no row of a part."""
     with Store.open(f"sqlite:///{tmp_path}/runs.sqlite") as store:
-        verdict = judge_run(store, store.begin(FACTS, {}), None)
-    settings, (zoo, *_) = Settings(("mine",), 60.0, tmp_path, ""), parts(("mine",), 0)
+        run = store.begin(FACTS, {})
+        store.add(run, row("zoo.distilbert"))
+        verdict = judge_run(store, run, None)
+    zoo, _, _, programs, machine, selftest = parts(("mine",), 0)
     told = Ran(zoo, 9.0, 1, None, was_told=True)
     assert told.line() == "zoo         wrote no report (its time was up after 9 s)"
-    assert not Night(settings, verdict, (), tmp_path, 1.0, [Ran(zoo, 1.0, 0, {"results": []})]).passes
+
+    def night(*ran: Ran, measurements: int = 0) -> Night:
+        return Night(Settings(("mine",), 60.0, tmp_path, ""), verdict, (), tmp_path, 1.0, list(ran), measurements)
+
+    nothing = [Ran(zoo, 1.0, 0, {"results": []}), Ran(programs, 1.0, 0, {"programs": 0}),
+               Ran(machine, 1.0, 0, {"machine": []}), Ran(selftest, 1.0, 0, {"kinds": {}, "results": []})]  # fmt: skip
+    for ran in ([], [told], nothing):
+        empty = night(*ran)
+        assert (empty.status, empty.passes) == (NOTHING_RAN, False)
+        assert empty.summary()[0] == "nothing has run: this night says nothing of the backends"
+    assert night(*nothing, measurements=3).status == NOTHING_RAN
+    assert night(measurements=3).status == PASSED
+    assert night(nothing[0], Ran(programs, 1.0, 0, {"programs": 2})).status == PASSED
+    assert night(told, Ran(programs, 1.0, 0, {"programs": 2})).status == FAILED
+
+
+def test_a_night_that_measures_nothing_ends_with_its_own_status(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("measured", "measured_by_asv", "keep_profiles"):
+        monkeypatch.setattr(f"assay.harness.night.night.{name}", lambda *given, **named: ())
+    done = CliRunner().invoke(nightly, ["--only", "measure", "--budget", "60", "--output", str(tmp_path)])
+    assert done.exit_code == NOTHING_RAN and "nothing has run" in done.output
 
 
 def test_summary_has_under_twenty_lines(tmp_path: Path) -> None:
@@ -174,6 +200,7 @@ def test_rows_are_taken_of_every_kind_of_report() -> None:
     difference = {"field": "values", "path": "p", "detail": "d", "act": "", "kind": "differs"}
     result = {"case": "c", "mode": "infer", "backend": "b", "verdict": "diverged", "differences": [difference]}
     machine = {"plan": {"backend": "b"}, "failures": {"values": {"differences": [difference], "script": "x = 1"}}}
+    documents: list[dict[str, Any]]
     documents = [{"results": [{**result, "passes": False, "notes": []}]}, {"failures": [{"result": result}]},
                  {"machine": [machine]}, {"results": [{"name": "a fault of the self-test"}]}]  # fmt: skip
     found = [[each.result.verdict for each in reported(document)] for document in documents]

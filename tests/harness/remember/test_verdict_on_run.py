@@ -70,6 +70,17 @@ def test_causes_are_new_known_excused_and_fixed(store: Store) -> None:
     assert document(verdict)["causes"][0]["first_commit"] == "new"
 
 
+def test_a_run_without_a_row_is_no_base(store: Store) -> None:
+    """As one of measurements alone, or a night that was cut before a row had ended."""
+    base = ran(store, [row("a", "diverged"), row("b")], "old", "2026-01-01")
+    judge_run(store, base, None)
+    ran(store, [], "measured", "2026-01-02")
+    run = ran(store, [row("a", "diverged"), row("b", "diverged")], "new", "2026-01-03")
+    assert base_of(store, run) == base
+    (cause,) = judge_run(store, run, base_of(store, run)).causes
+    assert (cause.state, cause.broken) == ("new", 1)
+
+
 def test_a_cause_that_the_base_was_cut_before_is_known_from_an_earlier_run(store: Store) -> None:
     judge_run(store, ran(store, [row("a", "diverged"), row("b", "diverged", "stride")], "older", "2026-01-01"), None)
     base = ran(store, [row("a", "diverged")], "old", "2026-01-02")
@@ -121,8 +132,8 @@ def test_an_excuse_that_nothing_needs_is_red(store: Store) -> None:
         return Known(case, "*", "mine*", field, "a reason", "someone", datetime.date(2030, 1, 1), torch)
 
     run = ran(store, [row("a"), row("b", "diverged", passes=True)])
-    ledger = (entry("a", "values"), entry("b", "values"), entry("b*", "stride"), entry("elsewhere", "values"))
-    ledger += (entry("a", "stride", "<2.0"),)
+    ledger = [entry("a", "values"), entry("b", "values"), entry("b*", "stride"), entry("elsewhere", "values")]
+    ledger.append(entry("a", "stride", "<2.0"))
     verdict = judge_run(store, run, None, ledger)
     assert [each.case for each in verdict.stale] == ["a"] and not verdict.passes
 

@@ -79,7 +79,7 @@ def searching(folder: Path, backend: str, left_s: float) -> Shrinking:
     request = {
         "origin": f"{FILE}::many_calls", "case": "wrong_gelu.many_calls", "mode": "infer", "size": "tiny", "seed": 0,
         "kind": ["diverged", ["values"], ""], "folder": str(folder), "left_s": left_s, "most": None, "acts": None,
-        "rung": f"{NAME}:{backend}", "is_warm": False,
+        "rung": f"{NAME}:{backend}", "is_warm": False, "is_apart": False, "is_last": False,
     }  # fmt: skip
     return Shrinking(request, lambda told: None)
 
@@ -94,6 +94,12 @@ def test_shrink_takes_the_case_where_no_graph_fails_by_itself() -> None:
     made = least("called_twice", "keyed", DTYPE)
     assert made.is_case and made.on_backend and len(made.operators) <= 1
     assert "def scenario(" in made.body and "def made(" in made.body and "assay" not in made.body
+
+
+def test_shrink_is_not_misled_by_what_programs_before_have_left_behind() -> None:
+    """Each graph fails behind another program, and none in a process of its own."""
+    made = least("in_two_graphs", "wrong_of_a_second", VALUES)
+    assert made.on_backend and made.is_case and "graph_break" in made.body
 
 
 def test_shrink_takes_the_case_where_no_text_makes_the_input_of_its_graph() -> None:
