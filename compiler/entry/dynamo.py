@@ -222,7 +222,7 @@ def compile_graph(
     Raises: OptionError for a partition function that a region asks for and torch does not have; Unsupported or
     Unexpected with `fallback="error"`.
     """
-    options = _recording_no_hooked(options, example_inputs)
+    options = _unrecorded_under_hooks(options, example_inputs)
     journal = Journal.open(options)
     if cuts is not None:
         count_piece()
@@ -260,7 +260,7 @@ def compile_graph(
     return made if inside is None else by_inference(made, inside)
 
 
-def _recording_no_hooked(options: Options, inputs: Sequence[object]) -> Options:
+def _unrecorded_under_hooks(options: Options, inputs: Sequence[object]) -> Options:
     """The options, with no recordings by default where a hook takes a leaf's gradient, as an optimizer's step does: a
     recording would hold what that frees."""
     has_hooks = any(getattr(each, "_post_accumulate_grad_hooks", None) for each in inputs)
