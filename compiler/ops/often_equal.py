@@ -15,8 +15,9 @@ from torch import fx
 from assay.compiler.ir.tensors.layout.strides import hint
 from assay.compiler.ir.typed_nodes import node_argument
 
-FINE = (torch.float32, torch.float64)
-"""Dtypes of which few elements are equal, unless they are made of others."""
+RARELY_EQUAL = (torch.float32, torch.float64)
+"""Dtypes of which few elements are equal, unless they are made of others. Of others it shows, where nothing is
+promised, which one of equals eager's algorithm happens to put first."""
 ORDERED = (torch.ops.aten.topk, torch.ops.aten.sort)
 """The operators for which it is asked."""
 KEEP_EQUALS = (
@@ -46,7 +47,7 @@ def often_equal(node: fx.Node) -> bool:
         value = current.meta.get("val")
         if not isinstance(value, torch.Tensor) or _size_of(current) < size:
             continue
-        if value.dtype not in FINE:
+        if value.dtype not in RARELY_EQUAL:
             is_coarse = True
             continue
         if not _is_by_elements(current) or len(seen) > MOST_NODES:

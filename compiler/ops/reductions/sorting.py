@@ -22,6 +22,7 @@ from assay.compiler.ir.loops.rewrite import call, constant, convert, widened
 from assay.compiler.machine import number
 from assay.compiler.ops.indexing.indexing import where_all
 from assay.compiler.ops.indexing.lookup import of_scalars
+from assay.compiler.ops.often_equal import RARELY_EQUAL
 from assay.compiler.ops.registry import Declined, Kind, Operation, Result, element, record
 
 LONGEST_SORTED = {"cpu": 64, "cuda": 32}
@@ -31,9 +32,6 @@ LONGEST_NARROW = 32
 """The same for elements of less than 4 bytes, which are converted as they are compared: at 64 ours is ATen's."""
 LONGEST_INSERTED = 16
 """Rows that eager sorts on a CPU by insertion, and so stably without being asked."""
-RARELY_EQUAL = (torch.float32, torch.float64)
-"""Dtypes of which few elements are equal. Of others it shows, where nothing is promised, which one of equals eager's
-algorithm happens to put first."""
 MOST_TAKEN = 8
 """Passes over a row, each of which compares with the places of those before."""
 FEW_TAKEN = 4
