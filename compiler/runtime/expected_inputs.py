@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import _disable_current_modes
 
 from assay.compiler.runtime.call import laid_out_as
 from assay.compiler.torch_stubs import tensor_guards
@@ -94,7 +95,7 @@ def refuse_freed(values: Sequence[object]) -> None:
 @functools.cache
 def _plain_keys(device: str) -> int:
     """The dispatch keys that a tensor may have whose numbers are what its memory holds, up to conjugation and sign."""
-    with torch.inference_mode(False):
+    with torch.inference_mode(False), _disable_current_modes():
         keys = torch._C._dispatch_keys(torch.empty(0, device=device))
     for key in (torch._C.DispatchKey.Conjugate, torch._C.DispatchKey.Negative):
         keys = keys | torch._C.DispatchKeySet(key)
