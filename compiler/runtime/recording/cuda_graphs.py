@@ -522,7 +522,8 @@ class Recordable:
     is_set: bool = False
     """Whether it calls a library that does what the user has set at each call."""
     unread: frozenset[int] = frozenset()
-    """The positions of inputs that nothing reads, as numbers that Dynamo hands over as tensors and guards on."""
+    """The positions of inputs that nothing reads, as numbers that Dynamo hands over as tensors and guards on, and the
+    random state of an attention without dropout."""
     changes: tuple[Change, ...] = ()
     """How its large blocks come and go, and what forward saved goes; none where sizes are symbols."""
     multiplies: bool = False
@@ -539,7 +540,7 @@ class Recordable:
             return None
         signature = program.signature
         roles = tuple(signature.inputs), tuple(signature.outputs)
-        unread = frozenset(position for position, node in enumerate(program.placeholders) if not node.users)
+        unread = frozenset(position for position, node in enumerate(program.placeholders) if _is_unread(node))
         is_symbolic, calls, reason = _is_symbolic(program), _calls(program), reason_against(program)
         is_set, multiplies = bool(calls & LIBRARIES), bool(calls & PRODUCTS)
         of_memory = () if is_symbolic else _changes(program, steps)
@@ -609,7 +610,7 @@ def reason_against(program: Program) -> str:
     for node in program.module.graph.nodes:
         if node.op == "call_function" and (why := _against(node.target)):
             return why
-        if isinstance(node.target, torch._ops.OpOverload) and _drops_in_attention(node):
+        if _drops_in_attention(node):
             return f"{node.target.name()} keeps its random state on the host or the device, as it is recorded or not"
         if any(free_unbacked_symbols(value) for value in _tensors(node.meta.get("val"))):
             return f"{node.target} waits for a value"
@@ -620,7 +621,7 @@ def _apart(program: Program) -> str:
     """What is on another device than the rest; empty if nothing is."""
     device = next((value.device for value in _values(program) if value.device.type == "cuda"), None)
     for node in program.module.graph.nodes:
-        for value in _tensors(node.meta.get("val") if node.op != "placeholder" or node.users else None):
+        for value in _tensors(None if _is_unread(node) else node.meta.get("val")):
             if device is not None and value.device != device:
                 what = "a tensor that it is given" if node.op == "placeholder" else str(node.target)
                 return f"{what} is on {value.device}, other tensors are on {device}"
@@ -639,14 +640,34 @@ def _against(target: Any) -> str:
     return f"{target.name()} runs on the host" if target.name() in ON_HOST else ""
 
 
+def _is_unread(node: fx.Node) -> bool:
+    """Whether an input holds nothing that a call looks at."""
+    return node.op == "placeholder" and all(_is_random_state(node, user) for user in node.users)
+
+
+def _is_random_state(node: fx.Node, user: fx.Node) -> bool:
+    """Whether a call takes an input as the random state of an attention that drops nothing, and as nothing else."""
+    given = _given_to_attention(user)
+    if given is None or given.get("dropout_p", 0.0) != 0.0:
+        return False
+    return {name for name, value in given.items() if value is node} <= {"philox_seed", "philox_offset"}
+
+
 def _drops_in_attention(node: fx.Node) -> bool:
     """Whether a call is one of the library's attentions, or its gradient, with dropout in it."""
+    given = _given_to_attention(node)
+    return given is not None and given.get("dropout_p", 0.0) != 0.0
+
+
+def _given_to_attention(node: fx.Node) -> dict[str, Any] | None:
+    """The arguments of a call of one of the library's attentions, or its gradient, by name; None of any other."""
+    if not isinstance(node.target, torch._ops.OpOverload):
+        return None
     schema = schema_of(node.target)
     names = [argument.name for argument in schema.arguments]
     if "scaled_dot_product" not in schema.name or "dropout_p" not in names:
-        return False
-    given: dict[str, object] = {**dict(zip(names, node.args, strict=False)), **node.kwargs}
-    return given.get("dropout_p", 0.0) != 0.0
+        return None
+    return {**dict(zip(names, node.args, strict=False)), **node.kwargs}
 
 
 ON_HOST = frozenset(

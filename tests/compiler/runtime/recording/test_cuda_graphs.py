@@ -736,6 +736,21 @@ def test_an_input_on_the_host_that_nothing_reads_is_no_reason() -> None:
         assert found is not None and found.unread == unread
 
 
+@pytest.mark.parametrize(("share", "reason"), [(0.0, ""), (0.5, "a tensor that it is given is on cpu")])
+def test_random_state_on_the_host_is_read_by_attention_with_dropout_alone(share: float, reason: str) -> None:
+    made = fx.Graph()
+    q, seed, offset = map(made.placeholder, ("q", "seed", "offset"))
+    target = torch.ops.aten._scaled_dot_product_efficient_attention_backward.default
+    made.output([made.call_function(target, (q, q, q, q, None, q, q, seed, offset, share, [True] * 4))])
+    with FakeTensorMode():
+        q.meta["val"] = torch.empty(4, device="cuda")
+        seed.meta["val"] = offset.meta["val"] = torch.empty((), dtype=torch.int64)
+    program = Program(fx.GraphModule({}, made), Signature(tuple(map(UserInput, range(3))), (UserOutput(0),)))
+    found = cuda_graphs.Recordable.of(program)
+    assert found is not None and found.reason.startswith(reason) and bool(found.reason) == bool(reason)
+    assert found.unread == (frozenset() if reason else frozenset({1, 2}))
+
+
 def test_changes_of_large_blocks_and_of_what_forward_saved() -> None:
     large, small = 1 << 20, 1 << 10
     made = fx.Graph()
