@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -95,7 +96,10 @@ def _like_first(x: Tensor, *_: Tensor) -> tuple[Tensor]:
 
 
 class _Leaves:
-    """Functions that torch takes as leaves, from 2.13 on. None is in a closure: the harness copies what is there."""
+    """Functions that torch takes as leaves, and whose writes it knows, from 2.13 on.
+
+    None is in a closure: the harness copies what is there.
+    """
 
     plain: Any
     writing: Any
@@ -138,6 +142,7 @@ def leaf_function_of_a_module() -> Made:
 
 OF_LEAVES = (leaf_function_between_other_work, leaf_function_that_writes_its_argument, leaf_function_of_a_module)
 CASES: list[Case] = []
-if hasattr(decorators, "leaf_function"):
-    _declare_leaves(decorators.leaf_function)
+LEAF_FUNCTION: Callable[..., Any] | None = getattr(decorators, "leaf_function", None)
+if LEAF_FUNCTION is not None and "mutates_args" in inspect.signature(LEAF_FUNCTION).parameters:
+    _declare_leaves(LEAF_FUNCTION)
     CASES += map(program(kept), OF_LEAVES)
