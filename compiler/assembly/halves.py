@@ -11,7 +11,6 @@ Only the text of the call is made at once.
 from __future__ import annotations
 
 import functools
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
@@ -33,6 +32,7 @@ from assay.compiler.codegen.call.gradients.forward_half import roots_of
 from assay.compiler.codegen.call.gradients.gradient_orders import kept_by, order_of, unpacking_of
 from assay.compiler.ir.graph.backward.derivative_path import Path
 from assay.compiler.ir.graph.captured import Captured
+from assay.compiler.ir.graph.recording_lock import recording_lock
 from assay.compiler.ir.graph.roles import GraphCall, Program, Tangent
 from assay.compiler.ir.tensors.layout.strides import has_symbols
 from assay.compiler.journal import Journal
@@ -208,12 +208,11 @@ def by_operators(program: Program) -> GraphCall:
 
 def lazily(make: Callable[[], Callable[..., Sequence[object]]]) -> Callable[..., Sequence[object]]:
     """Makes the graph when it is first called: many backwards never run."""
-    lock = threading.Lock()
     made: list[Callable[..., Sequence[object]]] = []
 
     def run(*args: Any) -> Sequence[object]:
         if not made:
-            with lock:
+            with recording_lock:
                 if not made:
                     made.append(make())
         return made[0](*args)

@@ -10,7 +10,6 @@ would guard on them; a backward guards on nothing.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -21,8 +20,9 @@ from torch import Tensor
 from torch._C import DispatchKey
 from torch._subclasses.fake_tensor import FakeTensorMode
 
+from assay.compiler.ir.graph.recording_lock import recording_lock
+
 aten = torch.ops.aten
-_lock = threading.RLock()
 
 
 def affine_grid_gradient(grad: Tensor, size: Sequence[int], align_corners: bool) -> Tensor:
@@ -60,7 +60,7 @@ def symbols_in_gradients(fake_mode: FakeTensorMode) -> Iterator[None]:
 @contextmanager
 def _in_python() -> Iterator[None]:
     """One recording at a time."""
-    with _lock:
+    with recording_lock:
         added = [(op, key) for op, key in IN_PYTHON if key not in op.py_kernels]
         for op, key in added:
             op.py_kernels[key] = IN_PYTHON[op, key]

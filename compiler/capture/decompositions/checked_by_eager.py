@@ -10,7 +10,6 @@ element has the mean of what flows to the elements that share its place.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -19,6 +18,7 @@ import torch
 from torch._C import DispatchKey
 
 from assay.compiler.errors import Unsupported
+from assay.compiler.ir.graph.recording_lock import recording_lock
 from assay.compiler.ir.tensors.layout.strides import overlaps_itself
 from assay.compiler.ir.tensors.refusals import refuse_call
 
@@ -35,14 +35,13 @@ IN_PYTHON = (aten.matmul.out, *(getattr(packet, one) for packet in PACKETS for o
 """Operators that torch's dispatcher may take apart in Python."""
 KEYS = {DispatchKey.CompositeImplicitAutograd, DispatchKey.Autograd}
 
-_lock = threading.RLock()
 Kernel = Callable[..., Any]
 
 
 @contextmanager
 def refusing_as_eager() -> Iterator[None]:
     """While it is open, these operators raise what eager's kernels raise. One recording at a time."""
-    with _lock:
+    with recording_lock:
         kernels = {(op, key): op.py_kernels[key] for op in IN_PYTHON for key in op.py_kernels.keys() & KEYS}
         for (op, key), kernel in kernels.items():
             op.py_kernels[key] = _asking(op, kernel)

@@ -9,7 +9,6 @@ them otherwise than the operators, by as much as one.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
@@ -17,6 +16,7 @@ import torch
 from torch._C import DispatchKey
 from torch._subclasses.fake_tensor import FakeTensorMode
 
+from assay.compiler.ir.graph.recording_lock import recording_lock
 from assay.compiler.ir.tensors.layout.strides import SYMBOLIC, has_symbols
 
 NAMES = (
@@ -29,8 +29,6 @@ WHOLE = [
     *(getattr(torch.ops.aten, name).default for name in OTHERS),
 ]
 KEYS = (DispatchKey.CompositeImplicitAutograd, DispatchKey.Autograd)
-
-_lock = threading.RLock()
 
 
 @contextmanager
@@ -52,7 +50,7 @@ def interpolation_whole(fake_mode: FakeTensorMode, inputs: Iterable[object]) -> 
 @contextmanager
 def operators_whole() -> Iterator[None]:
     """While it is open, these operators go to ATen."""
-    with _lock:
+    with recording_lock:
         taken = [(op, key, op.py_kernels.pop(key)) for op in WHOLE for key in KEYS if key in op.py_kernels]
         _look_up_again()
         try:

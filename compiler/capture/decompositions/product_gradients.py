@@ -11,7 +11,6 @@ Source: which formula eager takes follows torch/csrc/autograd/FunctionsManual.cp
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -23,11 +22,12 @@ from torch._C._functorch import is_functorch_wrapped_tensor
 from torch._functorch.utils import enable_single_level_autograd_function
 from torch.fx.experimental.symbolic_shapes import guard_or_false
 
+from assay.compiler.ir.graph.recording_lock import recording_lock
+
 aten = torch.ops.aten
 PRODUCTS = (aten.prod.default, aten.prod.dim_int)
 
 _is_dead: Callable[[Tensor], bool] = torch._C._functorch.is_dead_tensor_wrapper  # type: ignore[attr-defined]
-_lock = threading.RLock()
 
 
 class Product(torch.autograd.Function):
@@ -98,7 +98,7 @@ def _of_others(x: Tensor, dim: int | None) -> Tensor:
 def products_by_values() -> Iterator[None]:
     """While it is open, products are recorded so that their gradient is. One recording at a time; one may be within
     another."""
-    with _lock:
+    with recording_lock:
         before = [op.py_kernels.get(DispatchKey.Autograd) for op in PRODUCTS]
         for op in PRODUCTS:
             _set_kernel(op, _recorded(op))

@@ -10,7 +10,6 @@ program only when it needs a graph that was not kept: a backward that nobody had
 from __future__ import annotations
 
 import functools
-import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
@@ -27,6 +26,7 @@ from assay.compiler.capture.inputs import Call
 from assay.compiler.entry.warm.fingerprint import fingerprint
 from assay.compiler.entry.warm.size_guards import SizeGuards
 from assay.compiler.errors import Unkeyed, VerifyError
+from assay.compiler.ir.graph.recording_lock import recording_lock
 from assay.compiler.ir.graph.roles import GraphCall, Program, Saved
 from assay.compiler.journal import Journal
 from assay.compiler.options import Options
@@ -195,7 +195,6 @@ class _Late:
     compilers: Compilers
     journal: Journal
     ambient: Ambient
-    _lock: threading.Lock = field(default_factory=threading.Lock)
     _halves: Halves | None = None
 
     def backward(self) -> GraphCall:
@@ -231,7 +230,7 @@ class _Late:
         is cut elsewhere now is cut once more, where it was then.
         Raises: VerifyError if it is another program now, which the fingerprint should have told.
         """
-        with self._lock:
+        with recording_lock:
             if self._halves is None:
                 halves = self._recorded_with(self.compilers)
                 if halves.linked.text != self.kept.text:

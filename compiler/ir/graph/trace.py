@@ -17,7 +17,6 @@ from typing import Any, TypeVar
 import torch
 from torch import fx
 from torch._dispatch.python import enable_python_dispatcher
-from torch._dynamo.convert_frame import compile_lock
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch._subclasses.functional_tensor import FunctionalTensor, disable_functional_mode
 from torch.fx._lazy_graph_module import _LazyGraphModule
@@ -37,6 +36,7 @@ from assay.compiler.errors import Unsupported
 from assay.compiler.ir.graph.float_division import divide_as_python
 from assay.compiler.ir.graph.held_functions import IS_PURE
 from assay.compiler.ir.graph.known_regions import KnownRegions
+from assay.compiler.ir.graph.recording_lock import recording_lock
 from assay.compiler.ir.graph.wrapper_nodes import wrapper_behind
 from assay.compiler.ir.graph.writes.repeated_calls import follow
 from assay.compiler.ir.graph.writes.storage_offsets import OffsetsRead
@@ -117,7 +117,7 @@ class Trace:
     def recording(self) -> Iterator[None]:
         """While it is open, ATen calls on functional tensors of this trace are recorded."""
         with ExitStack() as stack:
-            stack.enter_context(_one_at_a_time)
+            stack.enter_context(recording_lock)
             stack.enter_context(self._regions.known())
             stack.enter_context(_saved_tensor_hooks_off())
             stack.enter_context(torch.autograd.set_detect_anomaly(False))  # it reads numbers, which fake tensors lack
@@ -371,11 +371,6 @@ class _Tracer(PythonKeyTracer):
             is_of_sizes = target is not operator.getitem and target not in MODE_SWITCHES
             name = f"size_{target.__name__}" if is_of_sizes else None
         return super().create_node(kind, target, args, kwargs, name, type_expr)
-
-
-_one_at_a_time = compile_lock
-"""Held by the thread that records: what recordings look after, as the state of random numbers, is the process's. It is
-Dynamo's own lock, under which Dynamo puts that state back when it has compiled something in another thread."""
 
 
 @contextmanager
