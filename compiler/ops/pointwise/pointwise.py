@@ -508,7 +508,9 @@ class Formula:
         return self._with("minimum", other)
 
     def clamp(self, low: float, high: float) -> Formula:
-        return self.maximum(low).minimum(high)
+        """As `clamped`."""
+        dtype = self.expr.dtype
+        return Formula(clamped(self.expr, constant(low, dtype), constant(high, dtype)))
 
 
 def formula(
