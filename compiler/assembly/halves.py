@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
+import torch
 from torch import fx
 from torch.utils._python_dispatch import _disable_current_modes
 
@@ -197,8 +198,17 @@ class ByOperators:
     module: fx.GraphModule
 
     def __call__(self, args: list[object]) -> Sequence[object]:
-        returned: Sequence[object] = self.module(*args)
+        is_recorded = torch._C._len_torch_dispatch_stack() > 0
+        returned: Sequence[object] = _Lifting(self.module).run(*args) if is_recorded else self.module(*args)
         return returned
+
+
+class _Lifting(fx.Interpreter):
+    """Runs a graph where it is recorded: its constants become constants of that recording."""
+
+    def get_attr(self, target: Any, args: Any, kwargs: Any) -> Any:
+        value = super().get_attr(target, args, kwargs)
+        return torch.ops.aten.lift_fresh_copy.default(value) if isinstance(value, torch.Tensor) else value
 
 
 def by_operators(program: Program) -> GraphCall:

@@ -195,6 +195,24 @@ def test_whole_backward_inlines_backwards_of_our_own() -> None:
     torch._dynamo.reset()
 
 
+def test_whole_backward_inlines_backwards_that_hold_constants() -> None:
+    """A power of two that is folded, and positions that forward was given as a literal."""
+
+    def f(x: Tensor) -> Tensor:
+        rows = torch.ones(3, 1).scatter_add(0, torch.tensor([[0], [1], [1]]), torch.ones(3, 1))
+        return torch.ldexp(x, torch.tensor(-2)) * rows
+
+    journal.reset()
+    x = torch.randn(3, 3, requires_grad=True)
+    call = torch.compile(f, backend="assay")
+    for _ in range(2):
+        with compiled_autograd():
+            call(x).sum().backward()
+    assert journal.totals()["backwards"] and not journal.totals()["eager_backwards"]
+    (expected,) = torch.autograd.grad(f(x).sum(), x)
+    assert x.grad is not None and torch.equal(x.grad, 2 * expected)
+
+
 def test_whole_backward_inlines_backwards_with_symbolic_sizes() -> None:
     """A compiled part whose sizes are symbols is a formula that takes them, also when they change."""
     part = torch.compile(lambda x: x.sin() * x.shape[0] + x.mean(0), backend=assay, options=ATEN, dynamic=True)
