@@ -23,14 +23,15 @@ from assay.compiler.assembly.compilers import Compilers
 from assay.compiler.assembly.linking import ambient_needs, link_differentiable
 from assay.compiler.autograd.higher_order import as_recorded, gradients_again
 from assay.compiler.autograd.missing_tangents import copied, unwritten, without
-from assay.compiler.autograd.partition import Split
+from assay.compiler.autograd.partition import Split, split_at
 from assay.compiler.autograd.saved_hooks import GraphHooks, packed
 from assay.compiler.capture.ambient import Ambient, transforms_left
 from assay.compiler.capture.functionalize import capture
 from assay.compiler.capture.inputs import Call
 from assay.compiler.codegen.call.gradients.backward_half import partial_backward
-from assay.compiler.codegen.call.gradients.forward_half import roots_of
+from assay.compiler.codegen.call.gradients.forward_half import SavedValues, roots_of
 from assay.compiler.codegen.call.gradients.gradient_orders import kept_by, order_of, unpacking_of
+from assay.compiler.errors import VerifyError
 from assay.compiler.ir.graph.backward.derivative_path import Path
 from assay.compiler.ir.graph.captured import Captured
 from assay.compiler.ir.graph.recording_lock import recording_lock
@@ -81,7 +82,8 @@ def halve(captured: Captured, call: Call, compilers: Compilers, journal: Journal
         program = written(partial, compilers.write, journal)
         return program, compilers.backward(program)
 
-    recorded = recorded_backward(call, compilers, journal, divide, hooks)
+    saved = SavedValues.of(plain.forward)
+    recorded = recorded_backward(call, compilers, journal, divide, saved, hooks)
     partial = partial_backward(split.forward, split.backward, build_without, recorded)
     roots = roots_of(split.forward, tuple(captured.leaves), call.sizes().values())
     forward = split.forward if hooks is None else plain.forward
@@ -89,7 +91,7 @@ def halve(captured: Captured, call: Call, compilers: Compilers, journal: Journal
     higher.unpack = unpack
     needs = replace(ambient_needs(call, split.forward.signature), hooks_off=hooks is not None)
     linked = link_differentiable(split, partial, higher, call, needs)
-    again = inlined(call, compilers, journal, divide, hooks)
+    again = inlined(call, compilers, journal, divide, saved, hooks)
     return Halves(split, partial, higher, recorded, again, linked)
 
 
@@ -111,18 +113,28 @@ def graphs_of(halves: Halves, compilers: Compilers) -> dict[str, object]:
 
 
 def recorded_backward(
-    call: Call, compilers: Compilers, journal: Journal, divide: Divide, hooks: GraphHooks | None = None
+    call: Call,
+    compilers: Compilers,
+    journal: Journal,
+    divide: Divide,
+    saved: SavedValues,
+    hooks: GraphHooks | None = None,
 ) -> Callable[..., Sequence[object]]:
     """The backward operator by operator, for tangents that no kernel takes, as those of a batch are, and for whoever
-    records a whole backward. It is recorded when it is first asked for."""
-    return lazily(_recording(call, compilers, journal, divide, hooks))
+    records a whole backward. It is recorded when it is first asked for. `saved` is what the call's forward saves."""
+    return lazily(_recording(call, compilers, journal, divide, saved, hooks))
 
 
 def inlined(
-    call: Call, compilers: Compilers, journal: Journal, divide: Divide, hooks: GraphHooks | None = None
+    call: Call,
+    compilers: Compilers,
+    journal: Journal,
+    divide: Divide,
+    saved: SavedValues,
+    hooks: GraphHooks | None = None,
 ) -> Callable[..., object]:
     """The backward operator by operator, for Dynamo to inline. It is recorded when Dynamo comes to it."""
-    make = _recording(call, compilers, journal, divide, hooks)
+    make = _recording(call, compilers, journal, divide, saved, hooks)
 
     def part_of(given: frozenset[int]) -> tuple[Part, fx.GraphModule]:
         part = make().make(given)
@@ -133,13 +145,25 @@ def inlined(
 
 
 def _recording(
-    call: Call, compilers: Compilers, journal: Journal, divide: Divide, hooks: GraphHooks | None
+    call: Call,
+    compilers: Compilers,
+    journal: Journal,
+    divide: Divide,
+    saved: SavedValues,
+    hooks: GraphHooks | None,
 ) -> Callable[[], PartialBackward]:
     ambient = Ambient.now()
 
+    def divided(compilers: Compilers) -> Split:
+        return divide(capture(call, compilers.decompositions), compilers, journal)
+
     def make() -> PartialBackward:
         with _disable_current_modes(), ambient.restored(), transforms_left():
-            split = divide(capture(call, compilers.decompositions), compilers, journal)
+            split = divided(compilers)
+            if not saved.are_enough_for(SavedValues.of(split.forward)):  # other sizes stood for the symbols then
+                split = divided(replace(compilers, partition=functools.partial(split_at, names=saved.names)))
+            if not saved.are_enough_for(SavedValues.of(split.forward)):
+                raise VerifyError("a backward that is recorded again reads other values than its forward has saved")
             if hooks is not None:
                 split, _ = packed(split, hooks, compilers.decompositions)
             split = Split(written(split.forward, compilers.write, journal), split.backward)
@@ -149,7 +173,8 @@ def _recording(
                 program = without(split.backward, missing)
             return program, by_operators(program)
 
-        return partial_backward(split.forward, split.backward, build)
+        numbers = saved.numbers if hooks is None else None
+        return partial_backward(split.forward, split.backward, build, numbers=numbers)
 
     return make
 

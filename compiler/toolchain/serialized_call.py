@@ -22,6 +22,7 @@ from typing import Any
 import torch
 
 from assay import compiler
+from assay.compiler.codegen.call.gradients.forward_half import SavedValues
 from assay.compiler.codegen.host import code_of, load
 from assay.compiler.errors import Unkeyed
 from assay.compiler.ir.graph.roles import GraphCall
@@ -167,8 +168,7 @@ class KeptCall:
     hosts: dict[str, KeptHost]
     parts: dict[frozenset[int], KeptPart]
     guards: str
-    saved: tuple[str, ...]
-    """The values that forward saves, by name."""
+    saved: SavedValues
 
     @staticmethod
     def of(
@@ -176,7 +176,7 @@ class KeptCall:
         hosts: Mapping[str, KeptHost],
         parts: Mapping[frozenset[int], KeptPart],
         guards: str,
-        saved: tuple[str, ...],
+        saved: SavedValues,
     ) -> KeptCall:
         part, higher = linked.partial, linked.higher
         partial = None if part is None or higher is None else KeptPartial.of(part, higher)

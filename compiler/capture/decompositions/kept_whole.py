@@ -9,8 +9,9 @@ them otherwise than the operators, by as much as one.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 from torch._C import DispatchKey
@@ -30,6 +31,9 @@ WHOLE = [
 ]
 KEYS = (DispatchKey.CompositeImplicitAutograd, DispatchKey.Autograd)
 
+_taken: dict[tuple[torch._ops.OpOverload, DispatchKey], Callable[..., Any]] = {}
+"""What takes these operators apart, while they are whole."""
+
 
 @contextmanager
 def interpolation_whole(fake_mode: FakeTensorMode, inputs: Iterable[object]) -> Iterator[None]:
@@ -40,27 +44,30 @@ def interpolation_whole(fake_mode: FakeTensorMode, inputs: Iterable[object]) -> 
     given = list(inputs)
     has_bytes = any(isinstance(value, torch.Tensor) and value.dtype is torch.uint8 for value in given)
     is_symbolic = any(isinstance(value, SYMBOLIC) or has_symbols(value) for value in given)
-    if (fake_mode.shape_env is None or is_symbolic) and not has_bytes:
-        yield
-        return
-    with operators_whole():
+    with operators_whole(has_bytes or not (fake_mode.shape_env is None or is_symbolic)):
         yield
 
 
 @contextmanager
-def operators_whole() -> Iterator[None]:
-    """While it is open, these operators go to ATen."""
+def operators_whole(are_whole: bool = True) -> Iterator[None]:
+    """While it is open, these operators go to ATen; or, within another such recording, are taken apart."""
     with recording_lock:
-        taken = [(op, key, op.py_kernels.pop(key)) for op in WHOLE for key in KEYS if key in op.py_kernels]
-        _look_up_again()
+        were_whole = bool(_taken)
+        _switch(are_whole)
         try:
             yield
         finally:
-            for operator, key, kernel in taken:
-                operator.py_kernels[key] = kernel
-            _look_up_again()
+            _switch(were_whole)
 
 
-def _look_up_again() -> None:
+def _switch(are_whole: bool) -> None:
+    if are_whole == bool(_taken):
+        return
+    if are_whole:
+        _taken.update({(op, key): op.py_kernels.pop(key) for op in WHOLE for key in KEYS if key in op.py_kernels})
+    else:
+        for (operator, key), kernel in _taken.items():
+            operator.py_kernels[key] = kernel
+        _taken.clear()
     for operator in WHOLE:
         operator._dispatch_cache.clear()

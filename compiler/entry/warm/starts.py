@@ -23,11 +23,12 @@ from assay.compiler.autograd.partition import split_at
 from assay.compiler.capture.ambient import Ambient
 from assay.compiler.capture.functionalize import capture
 from assay.compiler.capture.inputs import Call
+from assay.compiler.codegen.call.gradients.forward_half import SavedValues
 from assay.compiler.entry.warm.fingerprint import fingerprint
 from assay.compiler.entry.warm.size_guards import SizeGuards
 from assay.compiler.errors import Unkeyed, VerifyError
 from assay.compiler.ir.graph.recording_lock import recording_lock
-from assay.compiler.ir.graph.roles import GraphCall, Program, Saved
+from assay.compiler.ir.graph.roles import GraphCall, Program
 from assay.compiler.journal import Journal
 from assay.compiler.options import Options
 from assay.compiler.pipeline import compile, divide
@@ -76,11 +77,10 @@ class Keeper:
             self.forget(str(reason))
         return self.key is not None
 
-    def _saved(self) -> tuple[str, ...]:
-        """The values that forward saves, by name."""
+    def _saved(self) -> SavedValues:
+        """The values that forward saves."""
         forward = self._programs.get("forward_graph")
-        roles = () if forward is None else forward.signature.outputs
-        return tuple(role.of for role in roles if isinstance(role, Saved))
+        return SavedValues((), ()) if forward is None else SavedValues.of(forward)
 
     def part(self, given: frozenset[int], part: Part) -> None:
         """A backward without some tangents was built."""
@@ -171,7 +171,7 @@ def _graphs(
     late = _Late(kept, call, compilers, journal, Ambient.now())
     own = kept.partial
     parts = {given: late.kept_part(given, part) for given, part in kept.parts.items()}
-    recorded = recorded_backward(call, compilers, journal, divide)
+    recorded = recorded_backward(call, compilers, journal, divide, kept.saved)
     partial = PartialBackward(
         late.part, own.layouts, own.zeros, check_versions, own.results, parts, kept_by.part, recorded
     )
@@ -182,7 +182,7 @@ def _graphs(
         "partial_backward": partial,
         "higher_order": higher,
         "recorded_backward": recorded,
-        "inlined_backward": inlined(call, compilers, journal, divide),
+        "inlined_backward": inlined(call, compilers, journal, divide, kept.saved),
     }
 
 
@@ -234,7 +234,7 @@ class _Late:
             if self._halves is None:
                 halves = self._recorded_with(self.compilers)
                 if halves.linked.text != self.kept.text:
-                    cut = functools.partial(split_at, names=self.kept.saved)
+                    cut = functools.partial(split_at, names=self.kept.saved.names)
                     halves = self._recorded_with(replace(self.compilers, partition=cut))
                 if halves.linked.text != self.kept.text:
                     raise VerifyError("a kept call is not what its program compiles to")

@@ -183,14 +183,17 @@ def partial_backward(
     backward: Program,
     build: Callable[[frozenset[Tangent]], tuple[Program, GraphCall]],
     recorded: Callable[..., Sequence[object]] | None = None,
+    numbers: Sequence[str] | None = None,
 ) -> PartialBackward:
     """What the backward of an emitted call runs where some of its tangents are None.
 
     `build(missing)` is the backward without those tangents, as a program and as a call; `recorded` the one that runs
-    operator by operator, for what that call cannot take.
+    operator by operator, for what that call cannot take. `numbers` are those that the call has saved, where it is
+    another forward that ran.
     """
     tangents = tangents_of(backward)
     tensors, sizes = saved_names(forward)
+    sizes = sizes if numbers is None else [name_of(Saved(name)) for name in numbers]
     roots = {name_of(r): root_of(n) for r, n in zip(forward.signature.outputs, forward.returned, strict=True)}
     checked = saved_as_written(forward)
     gradients: dict[object, tuple[int, frozenset[int]]] = {}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 
 import torch
 
@@ -111,12 +112,34 @@ def _inner_run(source: Source, forward: Program, run: str, needs: AmbientNeeds) 
     source.lines.extend("    " + line for line in inner.lines)
 
 
+@dataclass(frozen=True, slots=True)
+class SavedValues:
+    """What a forward saves, by name: tensors, and integers and floats, each in order."""
+
+    tensors: tuple[str, ...]
+    numbers: tuple[str, ...]
+
+    @staticmethod
+    def of(forward: Program) -> SavedValues:
+        pairs = zip(forward.signature.outputs, forward.returned, strict=True)
+        saved = [(role.of, is_tensor(node)) for role, node in pairs if isinstance(role, Saved)]
+        tensors, numbers = (tuple(name for name, is_one in saved if is_one is wanted) for wanted in (True, False))
+        return SavedValues(tensors, numbers)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return self.tensors + self.numbers
+
+    def are_enough_for(self, other: SavedValues) -> bool:
+        """Whether a backward of the other forward can run on these: a number that it does not read is no harm."""
+        return self.tensors == other.tensors and set(other.numbers) <= set(self.numbers)
+
+
 def saved_names(forward: Program) -> tuple[list[str], list[str]]:
-    """Variables of the saved tensors and of the saved integers, each in order."""
-    pairs = list(zip(forward.signature.outputs, forward.returned, strict=True))
-    saved = [(name_of(role), node) for role, node in pairs if isinstance(role, Saved)]
-    tensors = [name for name, node in saved if is_tensor(node)]
-    return tensors, [name for name, node in saved if not is_tensor(node)]
+    """Variables of the saved tensors and of the saved numbers, each in order."""
+    saved = SavedValues.of(forward)
+    tensors, numbers = ([name_of(Saved(name)) for name in names] for names in (saved.tensors, saved.numbers))
+    return tensors, numbers
 
 
 def _saved_inputs(forward: Program) -> dict[str, int]:

@@ -17,6 +17,7 @@ from assay.compiler import journal
 from assay.compiler.assembly.whole_backward import Run, eager_engine, engine_hook
 from assay.compiler.autograd.whole.eager_order import Roots, pop, push
 from assay.compiler.autograd.whole.recorder import Recorder
+from assay.compiler.codegen.call.gradients.forward_half import SavedValues
 from assay.compiler.entry.compiled_autograd import compiled_autograd
 from assay.compiler.entry.dynamo import assay
 from assay.compiler.ir.graph.backward.engine_steps import Backward
@@ -211,6 +212,46 @@ def test_whole_backward_inlines_backwards_that_hold_constants() -> None:
     assert journal.totals()["backwards"] and not journal.totals()["eager_backwards"]
     (expected,) = torch.autograd.grad(f(x).sum(), x)
     assert x.grad is not None and torch.equal(x.grad, 2 * expected)
+
+
+def shrunk(shrink: Callable[..., Tensor], x: Tensor, bound: int) -> Tensor:
+    return shrink(x, bound) * x.sum()
+
+
+TAKEN_APART: dict[str, Callable[[Tensor, int], Tensor]] = {
+    "hardshrink": functools.partial(shrunk, nn.functional.hardshrink),
+    "softshrink": functools.partial(shrunk, nn.functional.softshrink),
+    "bilinear": lambda x, n: nn.functional.interpolate(x.expand(n, 2, 3, 3), scale_factor=2, mode="bilinear").sin(),
+    "nearest": lambda x, n: nn.functional.interpolate(x.expand(n, 2, 3, 3), scale_factor=2).sin(),
+    "margins": lambda x, n: nn.functional.multi_margin_loss(x[0, 0].repeat(n, 1), torch.zeros(3 * n, dtype=torch.long)),
+}
+
+
+@pytest.mark.parametrize("is_restored", [False, True])
+@pytest.mark.parametrize("name", TAKEN_APART)
+def test_whole_backward_reads_what_forward_has_saved(name: str, is_restored: bool, tmp_path: Path) -> None:
+    """Of symbols these operators are taken apart, of numbers they are not, and they save other values then."""
+    function = TAKEN_APART[name]
+    for _ in range(1 + is_restored):
+        torch._dynamo.reset()
+        journal.reset()
+        call = torch.compile(function, backend=functools.partial(assay, options={"cache": str(tmp_path), "warm": True}))
+        for number in (2, 3, 4):
+            x = torch.randn(1, 2, 3, 3, requires_grad=True)
+            with compiled_autograd():
+                call(x, number).sum().backward()
+            (expected,) = torch.autograd.grad(function(x, number).sum(), x)
+            torch.testing.assert_close(x.grad, expected)
+        assert not journal.totals()["eager_backwards"]
+    assert bool(journal.totals()["restored"]) == is_restored
+
+
+def test_saved_values_are_enough_for_a_backward_of_the_same_tensors() -> None:
+    saved = SavedValues(("x", "y"), ("n", "k"))
+    assert saved.are_enough_for(SavedValues(("x", "y"), ("k",)))
+    assert not saved.are_enough_for(SavedValues(("x",), ("n", "k")))
+    assert not saved.are_enough_for(SavedValues(("y", "x"), ("n", "k")))
+    assert not saved.are_enough_for(SavedValues(("x", "y"), ("n", "m")))
 
 
 def test_whole_backward_inlines_backwards_with_symbolic_sizes() -> None:
