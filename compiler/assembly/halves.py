@@ -68,6 +68,7 @@ def halve(captured: Captured, call: Call, compilers: Compilers, journal: Journal
     """The halves of a recorded call, packed by the user's hooks on saved tensors; nothing is built yet."""
     hooks = GraphHooks.now(journal.options.saved_tensors_hooks)
     split = plain = divide(captured, compilers, journal)
+    saved = SavedValues.of(plain.forward)
     unpack = None
     if hooks is not None:
         plain = Split(copied(split.forward), split.backward)
@@ -82,7 +83,6 @@ def halve(captured: Captured, call: Call, compilers: Compilers, journal: Journal
         program = written(partial, compilers.write, journal)
         return program, compilers.backward(program)
 
-    saved = SavedValues.of(plain.forward)
     recorded = recorded_backward(call, compilers, journal, divide, saved, hooks)
     partial = partial_backward(split.forward, split.backward, build_without, recorded)
     roots = roots_of(split.forward, tuple(captured.leaves), call.sizes().values())
