@@ -14,12 +14,14 @@ from typing import Any
 
 import torch
 
+from assay import compiler
 from assay.compiler.errors import Unsupported
 
 
 def is_ours(context: Any) -> bool:
-    """Whether a function is a call that this compiler has compiled."""
-    return hasattr(context._forward_cls, "recorded")
+    """Whether a function is a call that this compiler has compiled, or a part of one, as of its written views."""
+    kind = context._forward_cls
+    return hasattr(kind, "recorded") or kind.__module__.startswith(f"{compiler.__name__}.")
 
 
 def inlined(context: Any, tangents: Sequence[object]) -> Callable[..., Sequence[Any]] | None:

@@ -214,6 +214,25 @@ def test_whole_backward_inlines_backwards_that_hold_constants() -> None:
     assert x.grad is not None and torch.equal(x.grad, 2 * expected)
 
 
+@pytest.mark.parametrize("is_after", [False, True])
+def test_whole_backward_calls_no_hook_of_a_leaf_behind_a_written_view_that_gets_nothing(is_after: bool) -> None:
+    def f(a: Tensor, c: Tensor) -> Tensor:
+        result = a + 1
+        c[:3] += 1
+        return result
+
+    seen: list[object] = []
+    a, leaf = torch.ones(4, requires_grad=True), torch.ones(1, requires_grad=True)
+    if is_after:
+        leaf.register_post_accumulate_grad_hook(seen.append)
+    else:
+        leaf.register_hook(seen.append)
+    result = torch.compile(f, backend="assay")(a, leaf.clone()[0:1].view(1, 1).t())
+    with compiled_autograd():
+        result.sum().backward()
+    assert a.grad is not None and leaf.grad is None and not seen
+
+
 def shrunk(shrink: Callable[..., Tensor], x: Tensor, bound: int) -> Tensor:
     return shrink(x, bound) * x.sum()
 
