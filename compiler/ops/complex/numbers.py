@@ -84,12 +84,15 @@ def _of_lane(rule: Rule, operation: Operation, lane: Index | None) -> Result:
 
 
 def _wants_complex_operands(operation: Operation) -> None:
-    """Raises: Declined where a real operand would be the same for either part, or there is a factor."""
+    """Raises: Declined where a real operand would be the same for either part, or there is a factor. Into a vector
+    `index_add` multiplies by 1 too, as `scaled` says.
+    """
     values = {name: value for name, value in operation.arguments.items() if name not in REAL_OPERANDS}
     operands = [leaf for leaf in pytree.tree_leaves(values) if isinstance(leaf, Tensor)]
     if not all(tensor.dtype.is_complex for tensor in (*operands, operation.output)):
         raise Declined("real and complex operands")
-    if operation.arguments.get("alpha", 1) != 1:
+    adds_to_a_vector = {"source", "alpha"} <= operation.arguments.keys() and len(operation.output.shape) == 1
+    if operation.arguments.get("alpha", 1) != 1 or adds_to_a_vector:
         raise Declined("a product")
 
 

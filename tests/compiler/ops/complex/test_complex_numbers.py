@@ -237,3 +237,15 @@ def test_a_lookup_of_complex_numbers_copied_onto_itself() -> None:
     x = torch.randn(6, dtype=torch.complex64)
     torch._dynamo.reset()
     assert torch.equal(torch.compile(program, backend=assay)(x), program(x))
+
+
+@pytest.mark.parametrize("dtype", COMPLEX)
+def test_index_add_into_a_vector_multiplies_an_infinity_as_eager(dtype: torch.dtype) -> None:
+    def f(x: torch.Tensor, index: torch.Tensor, source: torch.Tensor) -> torch.Tensor:
+        return x.index_add(0, index, source)
+
+    source = torch.tensor([complex(math.inf, 1.0), 1 + 2j], dtype=dtype)
+    given = torch.zeros(3, dtype=dtype), torch.tensor([2, 0]), source
+    found = torch.compile(f, backend="assay")(*given)
+    torch.testing.assert_close(torch.view_as_real(found), torch.view_as_real(f(*given)), equal_nan=True)
+    assert found[2].imag.isnan()
