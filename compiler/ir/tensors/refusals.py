@@ -42,6 +42,12 @@ OF_VALUES = (
     torch.ops.aten._padded_dense_to_jagged_forward,
 )
 """Operators that take counts, whose sum is a size, or such sums themselves."""
+PLACING = (
+    *(torch.ops.aten.index_put, torch.ops.aten.index_put_),
+    *(torch.ops.aten._unsafe_index_put, torch.ops.aten._index_put_impl_),
+)
+"""Operators that place values, the last of their tensors, at indices. How many a mask wants only its elements tell."""
+MASKS = (torch.bool, torch.uint8)
 INTERNAL = (
     *("native_", "_native", "mkldnn_", "cudnn_", "miopen_", "lu_unpack"),
     *("_scaled_dot_product_", "_flash_attention", "_efficient_attention"),
@@ -227,8 +233,11 @@ def _asked(func: torch._ops.OpOverload, leaves: list[Any], spec: pytree.TreeSpec
         return None
     if any(tensor.device.type == GPU for tensor in tensors) and not _may_ask_gpu(func, tensors):
         return None
-    found = tuple(_like(leaf) for leaf in leaves)
-    return None if any(isinstance(leaf, _Unknown) for leaf in found) else Asked(func, found, spec)
+    found = [_like(leaf) for leaf in leaves]
+    if func.overloadpacket in PLACING and any(tensor.dtype in MASKS for tensor in tensors[1:-1]):
+        at = max(n for n, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor))
+        found[at] = Like((), tensors[-1].dtype, tensors[-1].device)
+    return None if any(isinstance(leaf, _Unknown) for leaf in found) else Asked(func, tuple(found), spec)
 
 
 def _is_plain(tensor: torch.Tensor) -> bool:

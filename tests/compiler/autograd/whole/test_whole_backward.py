@@ -233,6 +233,14 @@ def test_whole_backward_calls_no_hook_of_a_leaf_behind_a_written_view_that_gets_
     assert a.grad is not None and leaf.grad is None and not seen
 
 
+def test_whole_backward_places_gradients_by_a_mask() -> None:
+    """How many rows a mask has is no part of its shape."""
+    x = torch.arange(-6.0, 7.0).requires_grad_()
+    with compiled_autograd():
+        x[x > 1].sum().backward()
+    assert x.grad is not None and torch.equal(x.grad, (x > 1).float())
+
+
 def shrunk(shrink: Callable[..., Tensor], x: Tensor, bound: int) -> Tensor:
     return shrink(x, bound) * x.sum()
 

@@ -53,6 +53,9 @@ TAKEN: list[tuple[Any, tuple[Any, ...]]] = [
     (aten.linalg_cholesky_ex.default, (torch.ones(4, 4),)),
     (aten.repeat_interleave.Tensor, (torch.tensor([2, 3]),)),
     (aten.multinomial.default, (torch.ones(4), 2)),
+    (aten.index_put.default, (torch.zeros(3, 2, 4), [torch.arange(24).reshape(3, 2, 4) < 13], torch.ones(13), True)),
+    (aten.index_put.default, (torch.zeros(9), [torch.arange(9) < 5], torch.ones(5))),
+    (aten.masked_scatter.default, (torch.zeros(9), torch.arange(9) < 5, torch.ones(5))),
 ]
 
 
