@@ -338,7 +338,9 @@ class _Emitter:
             return self.bind(str(value))
         if isinstance(value, torch.device):
             return self.bind(f"torch.device({str(value)!r})")
-        if value is None or isinstance(value, bool | int | float | complex | str):
+        if isinstance(value, complex):  # its own text adds the parts, which loses infinities and signs of zeros
+            return f"complex({value.real!r}, {value.imag!r})"
+        if value is None or isinstance(value, bool | int | float | str):
             return repr(value)
         if isinstance(value, torch._ops.OpOverload) and (text := target_text(value)) is not None:
             return self.bind(text)

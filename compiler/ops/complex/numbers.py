@@ -57,7 +57,7 @@ def lanewise(rule: Rule) -> Rule:
         if filled is None:
             return _of_lane(rule, operation, None)
         number = complex(operation[filled])
-        if number == 0:
+        if repr(number) == repr(0j):  # a zero of the other sign is another number
             return _of_lane(rule, _with(operation, filled, 0), None)
         (real,) = _of_lane(rule, _with(operation, filled, number.real), ZERO)
         (imaginary,) = _of_lane(rule, _with(operation, filled, number.imag), ONE)

@@ -249,3 +249,25 @@ def test_index_add_into_a_vector_multiplies_an_infinity_as_eager(dtype: torch.dt
     found = torch.compile(f, backend="assay")(*given)
     torch.testing.assert_close(torch.view_as_real(found), torch.view_as_real(f(*given)), equal_nan=True)
     assert found[2].imag.isnan()
+
+
+ZEROS_AND_INFINITIES = (0.0, -0.0, complex(0.0, -0.0), complex(-0.0, -0.0), complex(0.0, math.inf), 2.5j)
+FILLING: dict[str, Any] = {
+    "scatter": lambda x, index, value: x.scatter(0, index, value),
+    "index_fill": lambda x, index, value: x.index_fill(0, index, value),
+    "masked_fill": lambda x, index, value: x.masked_fill(x.real == 1, value),
+    "where": lambda x, index, value: torch.where(x.real > 3, x, value),
+    "new_full": lambda x, index, value: x.new_full((3,), value),
+    "pad": lambda x, index, value: torch.nn.functional.pad(x, (1, 2), value=complex(value).real),
+    "product": lambda x, index, value: x * value,
+}
+
+
+@pytest.mark.parametrize("value", ZEROS_AND_INFINITIES, ids=str)
+@pytest.mark.parametrize("name", FILLING)
+def test_complex_constants_keep_infinities_and_signs_of_zeros(name: str, value: complex) -> None:
+    x, index = torch.ones(4, dtype=torch.complex64), torch.tensor([3, 1])
+    found = torch.view_as_real(torch.compile(FILLING[name], backend="assay", dynamic=False)(x, index, value))
+    expected = torch.view_as_real(FILLING[name](x, index, value))
+    torch.testing.assert_close(found, expected, rtol=0, atol=0, equal_nan=True)
+    assert torch.equal(found.signbit() | found.isnan(), expected.signbit() | expected.isnan())
