@@ -174,7 +174,9 @@ def _run(trace: Trace, call: Call, arguments: list[object]) -> list[object]:
     """Raises: Unexpected with the program's own error, which eager will raise if it is one of the program; Unsupported
     for a program that no fake tensors can run."""
     try:
-        rewriting = nullcontext() if trace.pre_dispatch else UserCalls()  # what it makes of composite operators
+        rewriting = (
+            nullcontext() if trace.pre_dispatch else UserCalls(trace.as_eager)
+        )  # what it makes of composite operators
         with (
             levels_kept(),
             trace.noting_modes(),

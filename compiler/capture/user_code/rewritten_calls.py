@@ -20,6 +20,7 @@ msort(x, out=y)                                 ->     sort(x, 0, out=(y, indice
 _scaled_mm(x, y, out=z)                         ->     with the dtype of z, in which the kernel multiplies
 sum(x, out=y) of another dtype                  ->     in the dtype of y (`reduced_into.py`)
 x[:, 1:] of sizes that are symbols              ->     without whole slices (`whole_slices.py`)
+y.contiguous(), reshape of what was written     ->     a copy where eager's has gaps, and is recorded without
 numbers that are known and beyond 64 bits       ->     as Python's (`far_numbers.py`)
 roll(x, n) of a number n that varies            ->     of numbers that eager takes, which the graph then holds for
 
@@ -42,6 +43,7 @@ from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols, guard_o
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import _disable_current_modes
 
 from assay.compiler.capture.decompositions.batch_norm import without_cudnn
 from assay.compiler.capture.user_code.far_numbers import with_far_numbers
@@ -49,7 +51,7 @@ from assay.compiler.capture.user_code.gradients_of_any_size import of_any_size
 from assay.compiler.capture.user_code.reduced_into import reduced_into
 from assay.compiler.capture.user_code.whole_slices import indexed
 from assay.compiler.errors import Unsupported
-from assay.compiler.ir.tensors.layout.strides import SYMBOLIC, is_known, rows_of
+from assay.compiler.ir.tensors.layout.strides import SYMBOLIC, hint, is_known, rows_of
 from assay.compiler.ir.tensors.refusals import refuse_call
 
 NORMS = (torch.batch_norm, torch.instance_norm)
@@ -76,6 +78,11 @@ MOST_HELD = 1 << 24
 """Below this float32 holds every integer."""
 CUDNN = 8
 """Where among their arguments it says whether cuDNN may run."""
+LAYS_OUT = (
+    *(torch.Tensor.contiguous, torch.Tensor.reshape, torch.Tensor.flatten, torch.Tensor.ravel),
+    *(torch.reshape, torch.flatten, torch.ravel),
+)
+"""Calls that give a view or a copy, as a tensor lies."""
 BATCHES = 3
 """How many dimensions a product of batches has before it is given its own."""
 OUT_DTYPE = 6
@@ -83,7 +90,11 @@ OUT_DTYPE = 6
 
 
 class UserCalls(TorchFunctionMode):
-    """While it is entered, those calls are written so."""
+    """While it is entered, those calls are written so. `as_eager` gives what lies as a tensor does in eager."""
+
+    def __init__(self, as_eager: Callable[[torch.Tensor], torch.Tensor]) -> None:
+        super().__init__()
+        self.as_eager = as_eager
 
     def __torch_function__(
         self, func: Callable[..., Any], types: Sequence[type], args: Sequence[Any] = (),
@@ -96,6 +107,8 @@ class UserCalls(TorchFunctionMode):
                 return value
             if share == 1 and not in_place:
                 return value * torch.zeros((), dtype=value.dtype, device=value.device)
+        if func in LAYS_OUT and (found := self._laid_out(func, *args, **kwargs or {})) is not None:
+            return found
         if func is torch.Tensor.__getitem__ and (view := indexed(*args)) is not None:
             return view
         if func in POWERS and (base := _varying_base(func, *args, **kwargs or {})) is not None:
@@ -144,6 +157,24 @@ class UserCalls(TorchFunctionMode):
         if func in (torch.aminmax, torch.multinomial):
             _check_out(func, _first(args, kwargs), (kwargs or {}).get("out"))
         return func(*args, **kwargs or {})
+
+    def _laid_out(
+        self, func: Callable[..., torch.Tensor], value: torch.Tensor, *args: Any, **kwargs: Any
+    ) -> torch.Tensor | None:
+        """What a call gives of a tensor that eager's lies otherwise than: a copy where eager's is one. None of others,
+        and where eager's is a view that has to be made."""
+        eagers = self.as_eager(value)
+        if eagers is value:
+            return None
+        given, named = pytree.tree_map_only(torch.SymInt, hint, (args, kwargs))
+        with _disable_current_modes():
+            found = func(eagers, *given, **named)
+        if found.untyped_storage()._cdata != eagers.untyped_storage()._cdata:
+            memory_format = kwargs.get("memory_format", torch.contiguous_format)
+            copied = value.clone(memory_format=memory_format)
+            sizes = func(copied, *args, **kwargs).shape
+            return copied if func is torch.Tensor.contiguous else torch.ops.aten._unsafe_view.default(copied, sizes)
+        return value if found is eagers else None
 
 
 def _first(args: Sequence[Any], kwargs: Mapping[str, Any] | None) -> Any:

@@ -241,6 +241,10 @@ class Trace:
         """The calls that changed the shape or strides of this very tensor in place."""
         return self._functional_mode.restrides_of(value)
 
+    def as_eager(self, value: torch.Tensor) -> torch.Tensor:
+        """What lies as a tensor does in eager: the tensor, or one without elements where it is recorded otherwise."""
+        return self._functional_mode.as_eager(value)
+
     def fake_of(self, value: torch.Tensor) -> torch.Tensor:
         """The fake tensor under a functional one, every pending write applied."""
         if is_wrapper(value):

@@ -269,6 +269,10 @@ class Watching(FunctionalTensorMode):
             self._followed.add(value)
         self._replaced[id(value)] = replace(known, is_data=False)
 
+    def as_eager(self, value: torch.Tensor) -> torch.Tensor:
+        """A tensor without elements that lies as eager's does, for what lies otherwise; else the tensor itself."""
+        return self._as_eager.get(id(value), value) if id(value) in self._relaid else value
+
     def restrides_of(self, value: torch.Tensor) -> tuple[Restrided, ...]:
         """The calls that changed the shape or strides of this very tensor in place."""
         return tuple(self._restrided.get(id(value), ()))
