@@ -20,8 +20,9 @@ def main() -> int:
         found = torch.compile(f, backend="aot_eager")(torch.ones(4, 6)[:, :3])
     except RuntimeError as error:
         print(f"torch {torch.__version__}: eager {eager.tolist()}, compiled {error}")
-        return 1
-    return 0 if torch.equal(found, eager) else 1
+        return 0
+    print(f"torch {torch.__version__}: eager {eager.tolist()}, compiled {found.tolist()}")
+    return 1
 
 
 if __name__ == "__main__":

@@ -92,7 +92,7 @@ OUT_DTYPE = 6
 class UserCalls(TorchFunctionMode):
     """While it is entered, those calls are written so. `as_eager` gives what lies as a tensor does in eager."""
 
-    def __init__(self, as_eager: Callable[[torch.Tensor], torch.Tensor]) -> None:
+    def __init__(self, as_eager: Callable[[torch.Tensor], torch.Tensor] = lambda value: value) -> None:
         super().__init__()
         self.as_eager = as_eager
 
@@ -107,8 +107,6 @@ class UserCalls(TorchFunctionMode):
                 return value
             if share == 1 and not in_place:
                 return value * torch.zeros((), dtype=value.dtype, device=value.device)
-        if func in LAYS_OUT and (found := self._laid_out(func, *args, **kwargs or {})) is not None:
-            return found
         if func is torch.Tensor.__getitem__ and (view := indexed(*args)) is not None:
             return view
         if func in POWERS and (base := _varying_base(func, *args, **kwargs or {})) is not None:
@@ -117,8 +115,9 @@ class UserCalls(TorchFunctionMode):
             return func(_first(args, kwargs), exponent)
         if func in SPREADS and (along := _along_all_dimensions(*args, **kwargs or {})) is not None:
             return func(_first(args, kwargs), **along)
-        if (found := of_any_size(func, args, kwargs)) is not None:
-            return found
+        for rewritten in (of_any_size, self._laid_out):
+            if (found := rewritten(func, args, kwargs or {})) is not None:
+                return found
         if func is torch.tensor and args and isinstance(args[0], torch.SymFloat):
             return torch.full((), *args, **kwargs or {})
         if func in NORMS and len(args) > CUDNN and args[0].is_cuda:
@@ -159,20 +158,21 @@ class UserCalls(TorchFunctionMode):
         return func(*args, **kwargs or {})
 
     def _laid_out(
-        self, func: Callable[..., torch.Tensor], value: torch.Tensor, *args: Any, **kwargs: Any
+        self, func: Callable[..., torch.Tensor], args: Sequence[Any], kwargs: Mapping[str, Any]
     ) -> torch.Tensor | None:
         """What a call gives of a tensor that eager's lies otherwise than: a copy where eager's is one. None of others,
         and where eager's is a view that has to be made."""
-        eagers = self.as_eager(value)
-        if eagers is value:
+        value = _first(args, kwargs) if func in LAYS_OUT else None
+        if value is None or (eagers := self.as_eager(value)) is value:
             return None
-        given, named = pytree.tree_map_only(torch.SymInt, hint, (args, kwargs))
+        kwargs = {name: each for name, each in kwargs.items() if name != "input"}
+        given, named = pytree.tree_map_only(torch.SymInt, hint, (args[1:], kwargs))
         with _disable_current_modes():
             found = func(eagers, *given, **named)
         if found.untyped_storage()._cdata != eagers.untyped_storage()._cdata:
             memory_format = kwargs.get("memory_format", torch.contiguous_format)
             copied = value.clone(memory_format=memory_format)
-            sizes = func(copied, *args, **kwargs).shape
+            sizes = func(copied, *args[1:], **kwargs).shape
             return copied if func is torch.Tensor.contiguous else torch.ops.aten._unsafe_view.default(copied, sizes)
         return value if found is eagers else None
 
