@@ -20,7 +20,7 @@ from assay.compiler.errors import Unsupported
 from assay.compiler.ir.graph.writes.repeated_calls import RepeatedCalls
 from assay.compiler.ir.graph.writes.storage_offsets import EXACTLY, divisor_of
 from assay.compiler.ir.graph.writes.views_beyond import ViewsBeyond, mark_beyond
-from assay.compiler.ir.graph.writes.write_checks import check_dtype, check_memory
+from assay.compiler.ir.graph.writes.write_checks import check_dtype, check_memory, check_rows
 from assay.compiler.ir.graph.writes.written_layouts import (
     ASKS_LAYOUT,
     KEEP_LAYOUT,
@@ -414,6 +414,7 @@ class Watching(FunctionalTensorMode):
         if func._schema.is_mutable:
             check_dtype(*call)
             check_memory(*call)
+            check_rows(*call)
             self._check_expanded(call)
             self._beyond.check_writes(written_by(*call))
         elif func in KEEP_LAYOUT or func is torch.ops.aten.native_dropout.default:

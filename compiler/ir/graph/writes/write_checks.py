@@ -48,6 +48,20 @@ def check_dtype(func: torch._ops.OpOverload, args: tuple[Any, ...], kwargs: dict
         _refuse_cast(func, args, kwargs)
 
 
+def check_rows(func: torch._ops.OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Looks at what operators of the user's write: torch tells which rows a view is by a division by their strides.
+
+    Raises: Unsupported where there are no elements, and one of these strides is zero.
+    Source: suites/upstream_bugs/custom_operator_writes_no_rows.py
+    """
+    if func.namespace == "aten":
+        return
+    for value in written_by(func, args, kwargs):
+        base = value if value._base is None else value._base
+        if is_known(value.numel()) and value.numel() == 0 and 0 in hints(base.stride()):
+            raise Unsupported(f"the program writes no elements of an expanded tensor by {func}")
+
+
 def _refuse_cast(func: torch._ops.OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     """Raises: what eager raises if it refuses to cast the result, on one element of each argument's dtype and rank."""
     with _disable_current_modes(), torch.random.fork_rng(devices=[]):
