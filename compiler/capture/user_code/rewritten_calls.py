@@ -12,7 +12,7 @@ interpolate of what is by channels, on a GPU    ->     by channels, however few 
 rms_norm over sizes that are symbols, there     ->     over these numbers, which the graph then holds for
 lstm on a CPU, with gradients                   ->     without oneDNN
 pow(n, x) of a number n that varies             ->     with a tensor of that number: torch has no logarithm of it
-pow(x, n) of an integer n that varies           ->     with a tensor of that integer: torch cannot compare it with 0
+pow(x, n) of an integer n that varies           ->     with a tensor of that integer (`varying_powers.py`)
 var(x), std(x) of as many as only data tells    ->     along all dimensions: torch would ask how many there are
 cumsum, matmul of as many as only data tells    ->     with gradients that ask nothing (`gradients_of_any_size.py`)
 tensor(n) of a number n that varies             ->     full((), n): torch would read the number
@@ -49,6 +49,7 @@ from assay.compiler.capture.decompositions.batch_norm import without_cudnn
 from assay.compiler.capture.user_code.far_numbers import with_far_numbers
 from assay.compiler.capture.user_code.gradients_of_any_size import of_any_size
 from assay.compiler.capture.user_code.reduced_into import reduced_into
+from assay.compiler.capture.user_code.varying_powers import power
 from assay.compiler.capture.user_code.whole_slices import indexed
 from assay.compiler.errors import Unsupported
 from assay.compiler.ir.tensors.layout.strides import SYMBOLIC, hint, is_known, rows_of
@@ -68,7 +69,8 @@ OF_MATMULS = (
 )  # fmt: skip
 """Functions that end in a matmul of their own, which no call of the user's shows."""
 POWERS = (torch.pow, torch.Tensor.__rpow__)
-POWERS_OF_TENSORS = (torch.pow, torch.Tensor.pow, torch.Tensor.__pow__, torch.Tensor.pow_, torch.Tensor.__ipow__)
+IN_PLACE = (torch.Tensor.pow_, torch.Tensor.__ipow__)
+POWERS_OF_TENSORS = (torch.pow, torch.Tensor.pow, torch.Tensor.__pow__, *IN_PLACE)
 SPREADS = (
     *(torch.var, torch.std, torch.var_mean, torch.std_mean),
     *(torch.Tensor.var, torch.Tensor.std),
@@ -111,11 +113,9 @@ class UserCalls(TorchFunctionMode):
             return view
         if func in POWERS and (base := _varying_base(func, *args, **kwargs or {})) is not None:
             return torch.pow(*base)
-        if func in POWERS_OF_TENSORS and (exponent := _varying_exponent(*args, **kwargs or {})) is not None:
-            return func(_first(args, kwargs), exponent)
         if func in SPREADS and (along := _along_all_dimensions(*args, **kwargs or {})) is not None:
             return func(_first(args, kwargs), **along)
-        for rewritten in (of_any_size, self._laid_out):
+        for rewritten in (of_any_size, self._laid_out, _of_varying_power):
             if (found := rewritten(func, args, kwargs or {})) is not None:
                 return found
         if func is torch.tensor and args and isinstance(args[0], torch.SymFloat):
@@ -199,16 +199,28 @@ def _varying_base(func: Callable[..., Any], *args: Any, **kwargs: Any) -> tuple[
     return torch.ops.aten.scalar_tensor.default(base, dtype=dtype, device=exponent.device), exponent
 
 
+def _of_varying_power(
+    func: Callable[..., torch.Tensor], args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> torch.Tensor | None:
+    """A power whose exponent is a symbolic integer, and whose gradient is recorded; None of other calls."""
+    exponent = _varying_exponent(*args, **kwargs) if func in POWERS_OF_TENSORS else None
+    if exponent is None:
+        return None
+    value = _first(args, kwargs)
+    is_taken = isinstance(exponent, torch.Tensor) and func not in IN_PLACE
+    return power(value, exponent) if is_taken else func(value, exponent)  # type: ignore[arg-type]
+
+
 def _varying_exponent(input: Any, exponent: Any, *, out: Any = None) -> torch.Tensor | int | None:
     """What stands for a symbolic integer as the exponent where the gradient is recorded, which takes none; else None.
 
-    It is a tensor where float32 holds the integer, and the very number beyond.
+    It is a tensor where float32 holds the integer, and the very number beyond and for complex numbers.
     """
     is_number = isinstance(exponent, torch.SymInt) and isinstance(input, torch.Tensor) and out is None
     if not is_number or not _records_gradients(input):
         return None
     is_held = guard_or_true(exponent < MOST_HELD) and guard_or_true(exponent > -MOST_HELD)
-    if not is_held:
+    if not is_held or input.is_complex():  # eager takes a small number as a factor so often, and no tensor
         return int(exponent)
     return torch.ops.aten.scalar_tensor.default(exponent, dtype=torch.int64, device=input.device)
 

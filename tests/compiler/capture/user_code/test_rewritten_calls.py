@@ -13,6 +13,7 @@ from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, Stateles
 from torch.nn import functional as F
 
 from assay.compiler.capture.user_code.rewritten_calls import UserCalls
+from assay.compiler.journal import reset, totals
 
 
 def pooled(x: Tensor) -> Tensor:
@@ -157,3 +158,32 @@ def test_power_of_an_integer_that_changes_is_compiled(power: Callable[[Tensor, i
             result.backward(torch.ones_like(result))
             slopes.append((result.detach(), x.grad))
         torch.testing.assert_close(*slopes, equal_nan=True)
+
+
+def added_to(x: torch.Tensor, n: int) -> torch.Tensor:
+    result = x**n
+    result.sub_(1)
+    return result
+
+
+def twice_differentiated(x: torch.Tensor, n: int) -> torch.Tensor:
+    (slope,) = torch.autograd.grad(torch.pow(x, n).sum(), x, create_graph=True)
+    return (slope * x).sin()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.complex64])
+@pytest.mark.parametrize("function", [added_to, twice_differentiated])
+def test_powers_that_vary_keep_their_base_alone(function: Callable[[Tensor, int], Tensor], dtype: torch.dtype) -> None:
+    """The power may be written, as in eager, whatever its exponent is."""
+    if dtype.is_complex and function is twice_differentiated:
+        pytest.skip("a sum of complex numbers has no gradient without a tangent")
+    reset()
+    call = torch.compile(function, backend="assay")
+    for n in (2, 3, -2, 0, 1, -1):
+        x = torch.tensor([0.0, 1.5, -2.0, 3.0]).to(dtype).requires_grad_()
+        found, expected = call(x, n), function(x, n)
+        torch.testing.assert_close(found, expected, equal_nan=True)
+        slopes = [torch.autograd.grad(torch.view_as_real(y).sum() if y.is_complex() else y.sum(), x)[0]
+                  for y in (found, expected)]  # fmt: skip
+        torch.testing.assert_close(*slopes, equal_nan=True)
+    assert not totals()["eager"]
