@@ -17,6 +17,7 @@ import torch
 import torch.fx
 from torch.utils import _pytree as pytree
 
+from assay.compiler.ir.graph.held_functions import IS_COMPILED
 from assay.compiler.ir.graph.roles import Program, Saved
 from assay.compiler.ir.graph.trace import RECOMPUTED, UNTAGGED, is_effectful, producer
 from assay.compiler.ir.loops.index import ZERO, Index, Symbol, as_index, symbols
@@ -114,8 +115,11 @@ NAMES_ONLY = (operator.getitem, after, private, part, window)
 
 
 def is_compute(node: torch.fx.Node) -> bool:
-    """Whether a node counts as work that could be generated: no view, contraction, allocation, getitem or size."""
-    if node.op != "call_function" or node.target in NAMES_ONLY or is_size_operator(node):
+    """Whether a node counts as work that could be generated: no view, contraction, allocation, getitem or size.
+
+    A loop over steps that are compiled counts with its steps.
+    """
+    if node.op != "call_function" or node.target in NAMES_ONLY or is_size_operator(node) or IS_COMPILED in node.meta:
         return False
     return kind_of(node.target) not in (Kind.view, Kind.contraction) and not is_allocation(node.target)
 

@@ -334,6 +334,19 @@ def rows_vectorized_over_an_associative_scan() -> Made:
 
 
 @program(flow, modes=INFER)
+def rows_vectorized_over_a_scan() -> Made:
+    """In what a scan gives, the dimension of vmap lies innermost."""
+
+    def f(c: Tensor, xs: Tensor) -> Any:
+        def scanned(c: Tensor, xs: Tensor) -> Any:
+            return scan(lambda c, x: (c * x, (c + x).sin()), c, xs)
+
+        return torch.vmap(scanned)(c, xs), torch.vmap(scanned, in_dims=(1, 0), out_dims=1)(c, xs[:, :3, :2].mT)
+
+    return f, (numbers(3, 3), numbers(3, 4, 3)), {}
+
+
+@program(flow, modes=INFER)
 def gradient_inside_a_scan() -> Made:
     def f(c: Tensor, xs: Tensor) -> Any:
         def step(c: Tensor, x: Tensor) -> Any:

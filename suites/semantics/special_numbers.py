@@ -267,3 +267,24 @@ def gelu_far_to_the_left_divided_by_itself() -> Made:
         return y, y / y
 
     return f, (torch.tensor([-7.5, -6.0, -3.0, 1.0, 2.0]),), {}
+
+
+@program(special, modes=("infer",))
+def signs_of_square_roots() -> Made:
+    """Of a negative number eager's root is a NaN without a sign, where that of the processor has one."""
+
+    def f(x: Tensor) -> tuple[Tensor, ...]:
+        roots = x.sqrt(), x.double().sqrt(), x**0.5, (x * 2).sqrt()
+        return *map(torch.signbit, roots), torch.copysign(x, roots[0]), -roots[0]
+
+    return f, (torch.tensor([-1.0, -INFINITY, -0.0, 0.0, 4.0, INFINITY, NAN, -NAN] * 5)[:37],), {}
+
+
+@program(special, modes=("infer",))
+def mean_beside_a_variance_of_an_infinity() -> Made:
+    """Eager's mean is the infinity where that stands last, and no number elsewhere."""
+
+    def f(x: Tensor) -> tuple[Tensor, ...]:
+        return (*torch.var_mean(x, 1), *torch.std_mean(x.t(), 0), x.mean(1))
+
+    return f, (torch.tensor([[INFINITY, 1.0, 2.0], [1.0, -INFINITY, 2.0], [1.0, 2.0, INFINITY]]),), {}

@@ -5,12 +5,17 @@ from __future__ import annotations
 import pytest
 
 from assay.suites.changing import sliced
-from assay.suites.changing_integers import NEAR, Run, differences, runs
+from assay.suites.changing_integers import FAR, NEAR, Run, differences, runs
 
 EVERY = 200
 MENDED = ("select", "slice from", "slice until", "write select", "roll", "pad both", "correction of a variance")
 """Forms that once read or wrote beside their memory, took what eager refuses, or did not compile."""
-CHOSEN = [run for run in runs() if run.form in MENDED and run.numbers is NEAR and run.dynamic is None]
+FAR_MENDED = ("chunk", "arange of a few", "arange by long steps")
+"""Forms of far numbers whose sums overflow in eager."""
+CHOSEN = [
+    *(run for run in runs() if run.form in MENDED and run.numbers is NEAR and run.dynamic is None),
+    *(run for run in runs() if run.form in FAR_MENDED and run.numbers is FAR and run.dynamic),
+]
 
 
 @pytest.mark.parametrize("run", [*CHOSEN, *sliced(runs(), EVERY)], ids=lambda run: run.name)

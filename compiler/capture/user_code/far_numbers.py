@@ -8,6 +8,10 @@ an operator takes no such symbol.
 
 `roll` is the operator whose kernels take no number far below zero, so that eager raises. A symbol that `roll` shifts by
 is guarded to be nearer.
+
+Of `arange` and `chunk`, eager computes how many elements there are in 64 bits, or in floats of 64 bits. Far numbers
+overflow there: eager raises, or makes fewer elements. Torch's recordings count in Python's numbers. Calls with such
+numbers are left to eager, and symbols are guarded to be nearer.
 """
 
 from __future__ import annotations
@@ -18,18 +22,51 @@ from typing import Any
 import torch
 from torch.fx.experimental.symbolic_shapes import guard_or_true
 
+from assay.compiler.errors import Unsupported
+
 ROLLS = (torch.roll, torch.Tensor.roll)
+RANGES = (torch.arange, torch.range)
+CHUNKS = (torch.chunk, torch.Tensor.chunk, torch.unsafe_chunk, torch.Tensor.unsafe_chunk)
 FAR = 1 << 62
 """From here on, up and down, torch keeps no integer in a symbolic one's place."""
+FAR_IN_SUMS = FAR >> 1
+"""Below this the sum of three integers stays within 64 bits."""
+FAR_IN_FLOATS = 1 << 52
+"""Below this a float of 64 bits holds the sum of two integers."""
 
 
 def with_far_numbers(
     func: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
 ) -> tuple[tuple[Any, ...], Mapping[str, Any]]:
-    """Arguments with Python's numbers for symbols that are known to be such a number, in slices too."""
+    """Arguments with Python's numbers for symbols that are known to be such a number, in slices too.
+
+    Raises: Unsupported for numbers of which eager computes sums that overflow.
+    """
     if func in ROLLS:
         return _near_shifts(*args, **kwargs), {}
+    if func in RANGES:
+        ends = (*args, *(kwargs.get(name) for name in ("start", "end", "step")))
+        _check_near(func, ends, _far_from(func, kwargs.get("dtype")))
+    if func in CHUNKS:
+        _check_near(func, (*args[1:2], kwargs.get("chunks")), FAR_IN_SUMS)
     return tuple(map(_number, args)), {name: _number(value) for name, value in kwargs.items()}
+
+
+def _far_from(func: Callable[..., Any], dtype: torch.dtype | None) -> int:
+    """The number from which on eager miscounts the elements of a range of that dtype."""
+    is_in_floats = func is torch.range or (dtype is not None and dtype.is_floating_point)
+    return FAR_IN_FLOATS if is_in_floats else FAR_IN_SUMS
+
+
+def _check_near(func: Callable[..., Any], numbers: tuple[Any, ...], far: int) -> None:
+    """Raises: Unsupported where an integer among them is as far from zero. A symbol is guarded to be nearer."""
+    for number in numbers:
+        if isinstance(number, int | torch.SymInt) and not _is_near(number, far):
+            raise Unsupported(f"the program gives {func.__name__} a number so far from zero that eager's sums overflow")
+
+
+def _is_near(number: int | torch.SymInt, far: int) -> bool:
+    return bool(guard_or_true(number > -far)) and bool(guard_or_true(number < far))
 
 
 def _near_shifts(input: Any, shifts: Any, *args: Any, **kwargs: Any) -> tuple[Any, ...]:

@@ -26,9 +26,12 @@ class Product(torch.autograd.Function):
     """`x @ w` of two matrices."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, w: Tensor) -> Tensor:
-        ctx.save_for_backward(x, w)
+    def forward(x: Tensor, w: Tensor) -> Tensor:
         return torch.mm(x, w)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:
+        ctx.save_for_backward(*inputs)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
@@ -46,9 +49,12 @@ class RunningSum(torch.autograd.Function):
     """`cumsum(x, dim)`."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, dim: int) -> Tensor:
-        ctx.dim = dim
+    def forward(x: Tensor, dim: int) -> Tensor:
         return torch.cumsum(x, dim)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, int], output: Tensor) -> None:
+        _, ctx.dim = inputs
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
@@ -59,11 +65,13 @@ class RunningLogSum(torch.autograd.Function):
     """`logcumsumexp(x, dim)`."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, dim: int) -> Tensor:
-        result = torch.logcumsumexp(x, dim)
-        ctx.dim = dim
-        ctx.save_for_backward(x, result)
-        return result
+    def forward(x: Tensor, dim: int) -> Tensor:
+        return torch.logcumsumexp(x, dim)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, int], output: Tensor) -> None:
+        x, ctx.dim = inputs
+        ctx.save_for_backward(x, output)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:

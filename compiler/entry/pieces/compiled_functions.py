@@ -20,7 +20,7 @@ from assay.compiler.entry.graph_as_call import in_eager
 from assay.compiler.entry.pieces.control_flow import CONTROLLED, ControlFlow, is_controlled
 from assay.compiler.entry.pieces.parts import is_submodule
 from assay.compiler.entry.pieces.piece import Piece, PieceCompiler
-from assay.compiler.ir.graph.held_functions import IS_PURE, REGION, STACKED
+from assay.compiler.ir.graph.held_functions import IS_COMPILED, IS_PURE, REGION, STACKED
 from assay.compiler.ir.graph.roles import Program
 
 TAKE_PIECES = frozenset([*CONTROLLED, STACKED, REGION])
@@ -67,6 +67,7 @@ def with_compiled_functions(program: Program, compile: PieceCompiler) -> Program
         is_taken = call.target is REGION or (call.target in CONTROLLED and IS_PURE in call.meta)
         if is_taken and not call.kwargs:
             copies[call].target = ControlledCall(call.target, flow)
+            copies[call].meta[IS_COMPILED] = True
     for node in functions:
         function = root[str(node.target)]
         if isinstance(function, fx.GraphModule):

@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 from torch import fx
+from torch._C._functorch import _add_batch_dim, get_unwrapped, is_batchedtensor, maybe_get_bdim, maybe_get_level
 
 from assay.compiler.assembly.step_loops import Shape
 from assay.compiler.entry.graph_as_call import in_eager
@@ -111,7 +112,8 @@ class ControlFlow:
             results = tuple(step(*carried, *items, *args[end:]))
             carried = results[: len(carried)]
             given.append(results[len(carried) :])
-        results = (*carried, *map(torch.stack, zip(*given, strict=True)))
+        stack = _stacked if carried else torch.stack
+        results = (*map(_batch_innermost, carried), *map(stack, zip(*given, strict=True)))
         if not has_gradients(args):
             return results
         needed = [value for value in args if isinstance(value, torch.Tensor) and value.requires_grad]
@@ -135,6 +137,23 @@ CONTROLLED: dict[object, Callable[..., Any]] = {
     SCAN: ControlFlow.scan,
     MAP: ControlFlow.map,
 }
+
+
+def _stacked(steps: Sequence[torch.Tensor]) -> torch.Tensor:
+    """What the steps of a scan give, stacked. A dimension of vmap lies innermost, as torch's own scan lays it."""
+    if not all(map(is_batchedtensor, steps)):
+        return torch.stack(tuple(steps))
+    level = maybe_get_level(steps[0])
+    inner = [get_unwrapped(step).movedim(maybe_get_bdim(step), -1) for step in steps]
+    return _add_batch_dim(_stacked(inner), inner[0].dim(), level)
+
+
+def _batch_innermost(value: Any) -> Any:
+    """The value, as a view in which a dimension of vmap is the last one."""
+    if not isinstance(value, torch.Tensor) or not is_batchedtensor(value):
+        return value
+    inner = _batch_innermost(get_unwrapped(value).movedim(maybe_get_bdim(value), -1))
+    return _add_batch_dim(inner, inner.dim() - 1, maybe_get_level(value))
 
 
 def is_controlled(target: object, args: Sequence[Any]) -> bool:

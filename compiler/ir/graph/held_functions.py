@@ -28,6 +28,8 @@ HELD_FUNCTIONS: frozenset[torch._ops.HigherOrderOperator] = frozenset(
 """The operators whose functions a graph can hold."""
 IS_PURE = "is_pure"
 """Marks, in the metadata of a node that calls one, that no function that it is given has an effect."""
+IS_COMPILED = "is_compiled"
+"""Marks, in the metadata of a node that calls one, that its functions are compiled, and counted, by themselves."""
 
 
 REGION: Any = getattr(torch.ops.higher_order, "invoke_subgraph", None)

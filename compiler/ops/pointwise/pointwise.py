@@ -98,8 +98,25 @@ def logical(op: str, *names: str) -> Callable[[Operation], Result]:
     return lower
 
 
+@rule(Kind.pointwise, "sqrt")
+def sqrt(operation: Operation) -> Result:
+    return finish(operation, square_root(operation.taken("self", compute_dtype(operation)), operation.output.dtype))
+
+
+def square_root(value: Expr, dtype: torch.dtype) -> Expr:
+    """The root, of a negative number a NaN without a sign, as eager's libraries give it for float32 and float64.
+
+    For halves eager has the processor's root, whose NaN has a sign.
+    """
+    root = call("sqrt", value)
+    if value.dtype is not dtype:
+        return root
+    is_negative = call("lt", value, constant(0, dtype))
+    return call("where", is_negative, constant(math.nan, dtype), root, dtype=dtype)
+
+
 FLOAT_UNARY = (
-    "sqrt rsqrt reciprocal exp exp2 expm1 log log2 log10 log1p sin cos tan asin acos atan sinh cosh tanh asinh acosh"
+    "rsqrt reciprocal exp exp2 expm1 log log2 log10 log1p sin cos tan asin acos atan sinh cosh tanh asinh acosh"
     " atanh erf erfc sigmoid"
 )
 for _name in FLOAT_UNARY.split():
@@ -266,12 +283,13 @@ POWERS: dict[float, Callable[[Expr], Expr]] = {
     3: lambda x: call("mul", call("mul", x, x), x),
 }
 FLOAT_POWERS: dict[float, Callable[[Expr], Expr]] = {
-    0.5: lambda x: call("sqrt", x),
     -0.5: lambda x: call("rsqrt", x),
     -1: lambda x: call("reciprocal", x),
     -2: lambda x: call("reciprocal", call("mul", x, x)),
 }
 """The exponents for which eager does not call pow either."""
+SQUARE_ROOT = 0.5
+"""One more of them."""
 
 
 MOST_FLOAT32 = torch.finfo(torch.float32).max
@@ -290,6 +308,8 @@ def pow_scalar(operation: Operation) -> Result:
     base, exponent = operation.value("self", dtype), operation.number("exponent")
     if dtype is torch.bool:
         raise Declined("power of booleans")
+    if exponent == SQUARE_ROOT and dtype.is_floating_point:
+        return finish(operation, square_root(base, operation.output.dtype))
     special = POWERS.get(exponent) or (FLOAT_POWERS.get(exponent) if dtype.is_floating_point else None)
     if not dtype.is_floating_point and exponent < 0:
         raise Declined("a negative power of integers")

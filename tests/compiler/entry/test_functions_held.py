@@ -195,6 +195,7 @@ def test_loops_in_inner_graphs_are_one_call(name: str, dynamic: bool) -> None:
         torch.testing.assert_close(run(compiled, inputs(1, trained, size)), run(f, inputs(1, trained, size)))
     totals: Any = journal.totals()
     assert totals["loops"] and not totals["stepwise"] and not totals["eager"]
+    assert not [name for name in totals["fallbacks"] if "higher_order" in name]
 
 
 def test_loop_with_an_effect_in_an_inner_graph_is_torchs() -> None:
