@@ -21,12 +21,12 @@ from assay.harness.judge.ledger import Judgement
 from assay.harness.night import parts as night_parts
 from assay.harness.night.done import Done, FolderError, held
 from assay.harness.night.error_profiles import keep_errors, rows_to_profile
-from assay.harness.night.night import FAILED, MOST_LINES, NOTHING_RAN, PASSED, Night, Settings, run_night
+from assay.harness.night.night import MOST_LINES, Night, Settings, run_night
 from assay.harness.night.parts import FIRST, Part, Place, Ran, arguments_of, parts, run_part
 from assay.harness.remember.causes import locate_within
 from assay.harness.remember.reports import Reported, keep_programs, reported
 from assay.harness.remember.store import Kept, Store
-from assay.harness.remember.verdict_on_run import NEW, judge_run
+from assay.harness.remember.verdict_on_run import FAILED, NEW, NOTHING_RAN, PASSED, judge_run
 from assay.harness.search.hunt_worker import AS_MUCH
 from assay.harness.site.errors import error_profiles
 from tests.harness.night import killed
