@@ -163,10 +163,10 @@ def needed_for(acts: Protocol, indices: Collection[int]) -> frozenset[int]:
 
 
 def shorter(acts: Protocol) -> tuple[Protocol, ...]:
-    """Acts that may show what the last act shows, the fewest first, all at the end: the first and the last one with
-    those that it needs; then the unusual ones between, too.
+    """Acts that may show what the last act shows, the fewest first.
 
-    It is all acts alone where some go back from a call that is not the latest: which one is meant depends on all.
+    The fewest are the first act, the last one, and those that it needs. Then the unusual ones between come in, and then
+    all. Acts that go back from a call before the latest need all: which call is meant depends on them.
     """
     last = len(acts) - 1
     unusual = [place for place, act in enumerate(acts) if act.is_unusual]
