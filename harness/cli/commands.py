@@ -228,12 +228,11 @@ def run(
     facts = environment(chosen.device) | {"size": variants.size, "seed": chosen.seed}
     keeper = Keeper.of(keeping, facts, request_of(chosen, variants), pieces)
     left = keeper.left(pieces)
+    asked = RunRequest(variants.size, chosen.seed, chosen.device, is_thorough=conduct.thorough)
     if conduct.cluster is not None:
-        limit_s = conduct.limit_s or DEFAULT_TIMEOUT_S
-        pool = Pool(conduct.cluster, special.driving.processes)
-        ending = run_on_cluster(console, left, known, pool, limit_s, chosen.seed)
+        jobs = special.driving.processes
+        ending = run_on_cluster(console, ordered(left, conduct.order, jobs), known, conduct, asked, jobs)
     else:
-        asked = RunRequest(variants.size, chosen.seed, chosen.device, is_thorough=conduct.thorough)
         jobs = special.driving.jobs or jobs_for(left, chosen.device)
         ending = run_pieces(console, ordered(left, conduct.order, jobs), known, conduct, asked, jobs)
     sys.exit(report_rows(console, in_place(ending, pieces, keeper), keeper, facts, reports))
@@ -408,7 +407,7 @@ def results_of(
 ) -> Iterator[Result]:
     """The result of each piece as it ends, of so many pieces at a time."""
     if jobs > 1 and conduct.limit_s is None:
-        requests = [Request(p.case.origin, p.case.name, p.mode, p.backend, replace(asked, size=p.size)) for p in pieces]
+        requests = [request_for(piece, asked) for piece in pieces]
         yield from run_side_by_side(requests, jobs, lambda which: shown.begin(pieces[which].label))
         return
 
@@ -420,25 +419,30 @@ def results_of(
     yield from run_in_threads(shown_pieces, jobs) if jobs > 1 else (piece() for piece in shown_pieces)
 
 
-@dataclass(frozen=True, slots=True)
-class Pool:
-    """Dask's workers: of the scheduler at an address, or so many processes of this machine."""
-
-    address: str
-    jobs: int
-
-
 def run_on_cluster(
-    console: Console, pieces: Sequence[Piece], known: Sequence[ledger.Known], pool: Pool, limit_s: float, seed: int
-) -> Iterator[Row]:
-    """Runs each piece as a task of Dask, and gives the rows in the order of the pieces."""
+    console: Console, pieces: Sequence[Piece], known: Sequence[ledger.Known], conduct: Conduct, asked: RunRequest,
+    jobs: int,
+) -> Iterator[Row]:  # fmt: skip
+    """Runs each piece as a task of Dask, and gives its row as it ends.
+
+    Raises: click.UsageError where no scheduler, or none of its workers, answers.
+    """
     rows, today = store_commands.needed("assay.harness.cluster.rows"), datetime.date.today()
-    tasks = [rows.Task.of(p.case, p.mode, p.backend, size=p.size, seed=seed, timeout_s=limit_s) for p in pieces]
-    with rows.client_of(pool.address, pool.jobs) as client, progress.progress(console, len(pieces)) as shown:
-        for result in rows.run_tasks(client, tasks):
-            row = Row(result, ledger.judge(result, known, today))
-            shown.end(progress.result_line(row))
-            yield row
+    limit_s = conduct.limit_s or DEFAULT_TIMEOUT_S
+    tasks = [rows.Task(request_for(piece, asked).data(), limit_s, conduct.is_warm) for piece in pieces]
+    try:
+        with rows.client_of(conduct.cluster, jobs) as client, progress.progress(console, len(pieces)) as shown:
+            for result in rows.run_tasks(client, tasks):
+                row = Row(result, ledger.judge(result, known, today))
+                shown.end(progress.result_line(row))
+                yield row
+    except OSError as error:
+        raise click.UsageError(f"--cluster {conduct.cluster}: {error}") from error
+
+
+def request_for(piece: Piece, asked: RunRequest) -> Request:
+    """What another process is told of a piece."""
+    return Request(piece.case.origin, piece.case.name, piece.mode, piece.backend, replace(asked, size=piece.size))
 
 
 def run_piece(piece: Piece, conduct: Conduct, asked: RunRequest) -> Result:

@@ -80,7 +80,7 @@ def triage(name: str, url: str | None, base: str | None, locate_s: float, replay
     """Say what a run found: its causes, which of them are new, known or fixed, and what is flaky.
 
     RUN is `last`, the beginning of a run's id, or a commit. Exit 0: nothing is new, and no excuse of the ledger is
-    stale. Exit 1: something is.
+    stale. Exit 1: something is. Exit 3: no row of the run has ended.
     """
     store, module = opened(url, is_made=False), needed("assay.harness.remember.verdict_on_run")
     console = progress.terminal_beside(files.json_path)
@@ -95,7 +95,7 @@ def triage(name: str, url: str | None, base: str | None, locate_s: float, replay
     for line in lines_of(verdict):
         console.print(line, soft_wrap=True)
     write(verdict, files)
-    sys.exit(0 if verdict.passes else 1)
+    sys.exit(verdict.status)
 
 
 def runs_of(store: Any, name: str, base: str | None) -> tuple[Any, Any]:
@@ -133,6 +133,8 @@ def lines_of(verdict: Any) -> list[Text]:
             lines.append(Text(f"          assay repro {case} --mode {mode} --backend {backend}", style="dim"))
     lines += [Text(f"flaky    {' '.join(key)}", style="yellow") for key in verdict.flaky]
     lines += [Text(f"stale    the ledger excuses {each.case} {each.field}", style="bold red") for each in verdict.stale]
+    if not verdict.rows:
+        lines.append(Text("the run has no rows: it says nothing of the backends", style="bold red"))
     return [*lines, Text(verdict.sentence(), style="bold")]
 
 

@@ -9,11 +9,13 @@ from dataclasses import dataclass
 import torch
 
 from assay.harness.backends.registry import FLAGS, OWN, STRICT, WITHOUT_DYNAMO
+from assay.harness.locate import repro_acts
+from assay.harness.locate.repro_settings import GRADIENTS_ON, SETTING_TEXTS
 from assay.harness.locate.runner import step_of
 from assay.harness.locate.shrinking.shrink import Shrunk
 from assay.harness.locate.source.text_of_case import FUTURE
 from assay.harness.outcome import Result
-from assay.harness.protocol.acts import DEFAULT
+from assay.harness.protocol.acts import DEFAULT, Protocol
 
 PLAIN = "eager-none"
 GRADIENTS = "[x.grad for x in inputs if x.grad is not None]"
@@ -26,7 +28,7 @@ OF_ALL: Mapping[str, str] = {
     "version": "[x._version for x in inputs]",
     "random": "torch.get_rng_state().tolist()",
     "structure": "(str(tree_structure(result)), [type(y) for y in tree_leaves(result)])",
-    "ambient": "(torch.is_grad_enabled(), torch.is_autocast_enabled('cpu'), torch.get_default_dtype())",
+    "ambient": "",
     "alias": "[[(y is z, y.untyped_storage().data_ptr() == z.untyped_storage().data_ptr()) for y in seen_now]"
     " for z in seen_now]",
     "view": "[[y._base is x for x in (None, *seen_now)] for y in outputs]",
@@ -74,11 +76,6 @@ WATCHED: Mapping[str, Watch] = {
 }  # fmt: skip
 """The first call is not watched where compiling itself may print or warn. Hooks are counted, as right backends call
 them in other orders."""
-GRADIENTS_ON = "torch.set_grad_enabled({})"
-IN_THE_BEGINNING = (
-    "torch.set_default_dtype(torch.float32)", "torch.set_autocast_enabled('cpu', False)",
-)  # fmt: skip
-"""What a call that leaves a global setting changed begins with, besides the mode of gradients."""
 OF_EACH: Mapping[str, str] = {
     "shape": "tuple(y.shape)", "dtype": "y.dtype", "stride": "y.stride()", "offset": "y.storage_offset()",
     "requires_grad": "y.requires_grad", "is_leaf": "y.is_leaf", "has_grad_fn": "y.grad_fn is not None",
@@ -137,6 +134,7 @@ class Form:
     """What a file does: how many calls it makes, what they are given, and from which outputs backward begins.
 
     It may run in the other mode, or with its floats in double precision. Numbers may have to be the same bit for bit.
+    `acts`: each call is made as an act says, with arguments of its own.
     """
 
     calls: int = 1
@@ -145,10 +143,13 @@ class Form:
     in_other_mode: bool = False
     in_double: bool = False
     is_exact: bool = False
+    acts: Protocol = ()
 
 
 def forms(shrunk: Shrunk, mode: str) -> Iterator[Form]:
     """The forms in which a failure may show, the likeliest first: by the step in which it was seen."""
+    if shrunk.acts and repro_acts.can_be_said(shrunk.acts):
+        yield Form(len(shrunk.acts), FRESH, acts=shrunk.acts)
     several = [Form(3, given) for given in (FRESH, SAME, MOVED, DRAWN)]
     further = [Form(in_other_mode=True), Form(3, FRESH, in_other_mode=True), Form(in_double=True)]
     count = shrunk.body.rpartition("return ")[2].count(",")
@@ -223,10 +224,12 @@ def _imports(shrunk: Shrunk, form: Form) -> Iterator[str]:
     if "operator." in shrunk.body and not shrunk.is_case:
         yield "import operator"
     yield "import torch"
-    if (watch := WATCHED.get(first_difference(shrunk.row)[0])) is not None and watch.imports:
+    field, path, _ = first_difference(shrunk.row)
+    watch = SETTING_TEXTS[path] if field == "ambient" else WATCHED.get(field)
+    if watch is not None and watch.imports:
         yield f"import {watch.imports}"
-    needed = ["tree_leaves", *["tree_map_only"] * form.in_double]
-    needed += ["tree_structure"] * (first_difference(shrunk.row)[0] == "structure")
+    needed = ["tree_leaves", *["tree_map_only"] * (form.in_double or bool(form.acts))]
+    needed += ["tree_structure"] * (field == "structure")
     yield f"from torch.utils._pytree import {', '.join(sorted(needed))}"
 
 
@@ -249,25 +252,23 @@ def _run(shrunk: Shrunk, mode: str, form: Form, field: str, path: str, is_chain:
     """The lines of one call, its backward, and what is seen of it."""
     looks = CHAIN if is_chain else _looked_at(field, path)
     looks = WITH_NUMBERS if shrunk.is_case and looks == OF_ALL["values"] else looks
-    lines = [*_settings(shrunk, mode, field), *_inputs(shrunk, mode, form), *_watched(shrunk, mode, form, field)]
+    lines = [*_settings(shrunk, mode, field, path), *_inputs(shrunk, mode, form), *_watched(shrunk, mode, form, field)]
     if field == "gradient":
         lines.insert(-1, "[x.retain_grad() for x in inputs if x.requires_grad]")
-    if field == "error":
-        lines = ["try:", *(f"    {line}" for line in lines), '    seen.append("no error")',
-                 "except Exception as error:", "    seen.append(type(error).__name__)"]  # fmt: skip
-    else:
-        if "seen_now" in looks:
-            lines.append(f"seen_now = [*inputs, *outputs, *{GRADIENTS}]")
-        lines.append(f"seen.append({looks})")
+    if "seen_now" in looks:
+        lines.append(f"seen_now = [*inputs, *outputs, *{GRADIENTS}]")
+    lines.append('seen.append("no error")' if field == "error" else f"seen.append({looks})")
+    if field == "error" or repro_acts.may_raise(form.acts):
+        raised = "None" if field in NUMBERS else "type(error).__name__"
+        lines = ["try:", *(f"    {line}" for line in lines), "except Exception as error:", f"    seen.append({raised})"]
     return "\n".join(f"        {line}" for line in lines)
 
 
-def _settings(shrunk: Shrunk, mode: str, field: str) -> Iterator[str]:
+def _settings(shrunk: Shrunk, mode: str, field: str, path: str) -> Iterator[str]:
     """The lines that put back what a call before may have left changed."""
-    if field == "ambient" or "set_grad_enabled" in shrunk.body:
-        yield GRADIENTS_ON.format(mode == "train")
-    if field == "ambient":
-        yield from IN_THE_BEGINNING
+    own = SETTING_TEXTS[path].put if field == "ambient" else ""
+    grad = GRADIENTS_ON if "set_grad_enabled" in shrunk.body else ""
+    yield from (line.format(mode == "train") for line in dict.fromkeys((grad, own)) if line)
 
 
 def _inputs(shrunk: Shrunk, mode: str, form: Form) -> Iterator[str]:
@@ -276,6 +277,7 @@ def _inputs(shrunk: Shrunk, mode: str, form: Form) -> Iterator[str]:
         yield GIVEN[FRESH]
     if form.in_double:
         yield IN_DOUBLE
+    yield from repro_acts.changed_arguments(form.acts)
     yield "inputs = [x for x in tree_leaves((args, kwargs)) if isinstance(x, torch.Tensor)]"
     if "Module" in shrunk.body or ("nn." in shrunk.body and shrunk.is_case):
         yield "is_module = isinstance(function, torch.nn.Module)"
@@ -302,8 +304,9 @@ def _watched(shrunk: Shrunk, mode: str, form: Form, field: str) -> Iterator[str]
     """The lines of the call, and those that observe it."""
     called, watch = _called(shrunk, mode, form), WATCHED.get(field, Watch("", ""))
     yield from watch.before
-    yield from [watch.around] if watch.around else []
-    yield from (f"{'    ' * bool(watch.around)}{line}" for line in called)
+    around = [*repro_acts.contexts(form.acts), *[watch.around] * bool(watch.around)]
+    yield from (f"{'    ' * depth}{line}" for depth, line in enumerate(around))
+    yield from (f"{'    ' * len(around)}{line}" for line in called)
     yield from watch.after
 
 
@@ -318,4 +321,6 @@ def _looked_at(field: str, path: str) -> str:
         return f"[{OF_EACH[field]} for y in {PLACES[place]}]"
     if field in WATCHED:
         return WATCHED[field].looks
+    if field == "ambient":
+        return SETTING_TEXTS[path].looks
     return OF_ALL.get(field, OF_ALL["values"])

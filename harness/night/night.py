@@ -25,7 +25,7 @@ from assay.harness.night.step_profiles import keep_profiles
 from assay.harness.remember.causes import case_of, locate_within
 from assay.harness.remember.reports import keep_programs, reported
 from assay.harness.remember.store import Run, Store
-from assay.harness.remember.verdict_on_run import NEW, Verdict, base_of, judge_run
+from assay.harness.remember.verdict_on_run import FAILED, NEW, NOTHING_RAN, PASSED, Verdict, base_of, judge_run
 from assay.harness.report.environment import environment, project
 from assay.harness.site.publish import publish
 from assay.harness.track.asv_run import measured_by_asv
@@ -42,8 +42,6 @@ NAMES = (*(part.name for part in parts((), 0)), "measure")
 """What `only` may name."""
 MOST_LINES = 18
 MOST_STATES = 5
-PASSED, FAILED, NOTHING_RAN = 0, 1, 3
-"""The exit statuses of a night. A night that ran nothing has found nothing, which is no good news: it has its own."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -100,6 +100,12 @@ class Act:
     def calls(self) -> bool:
         return self.numbers > 0
 
+    @property
+    def is_unusual(self) -> bool:
+        """Whether its call is made in one of the ways of `FURTHER` or `WAYS`."""
+        named = (self.sizes, self.within, self.freezes, self.turns, self.relays, self.expands, self.blots, self.strays)
+        return any((*named, self.in_other_mode, self.in_other_dtype, self.in_thread))
+
     def __str__(self) -> str:
         """`call with numbers 2, backward`, as a failing row says it."""
         called = f"call with numbers {self.numbers}" if self.calls else ""
@@ -154,6 +160,19 @@ def needed_for(acts: Protocol, indices: Collection[int]) -> frozenset[int]:
             found.add(index)
             pending += _leant_on(acts, index)
     return frozenset(found)
+
+
+def shorter(acts: Protocol) -> tuple[Protocol, ...]:
+    """Acts that may show what the last act shows, the fewest first.
+
+    The fewest are the first act, the last one, and those that it needs. Then the unusual ones between come in, and then
+    all. Acts that go back from a call before the latest need all: which call is meant depends on them.
+    """
+    last = len(acts) - 1
+    unusual = [place for place, act in enumerate(acts) if act.is_unusual]
+    kept = [sorted({0, *needed_for(acts, [*others, last])}) for others in ((), unusual)]
+    made = [tuple(acts[place] for place in places) for places in kept]
+    return tuple(dict.fromkeys((*(few for few in made if all(act.back < 2 for act in few)), acts)))
 
 
 def _leant_on(acts: Protocol, index: int) -> Iterator[int]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from assay.harness import outcome
+from assay.harness.batches.batch import AS_MUCH as AS_DYNAMO
 from assay.harness.judge import ledger
 from assay.harness.judge.ledger import Judgement, Known
 from assay.harness.outcome import Difference, Result
@@ -51,7 +52,14 @@ def reported(document: Mapping[str, Any]) -> Iterator[Reported]:
         yield Reported(outcome.read(row))
     for row in document.get("results", ()):
         if "case" in row and "verdict" in row and "differences" in row:
-            yield Reported(outcome.read({key: value for key, value in row.items() if key not in ("passes", "notes")}))
+            yield _ran(row)
+
+
+def _ran(row: Mapping[str, Any]) -> Reported:
+    """A row of a run, or the sample of a batch. What Dynamo alone does as well passes, as in the batch's own report."""
+    result = outcome.read({key: value for key, value in row.items() if key not in ("passes", "notes")})
+    is_batchs = result.detail.endswith(AS_DYNAMO) or result.verdict in UNSETTLED
+    return Reported(result, tuple(row["notes"]) if row.get("passes") and is_batchs else ())
 
 
 def _drawn(failure: Mapping[str, Any]) -> Reported:

@@ -25,6 +25,8 @@ from assay.harness.remember.store import Cluster, Kept, Run, Store
 
 DYNAMIC = ",dynamic"
 NEW, KNOWN, EXCUSED, FIXED = "new", "known", "excused", "fixed"
+PASSED, FAILED, NOTHING_RAN = 0, 1, 3
+"""Exit statuses. What ran nothing has found nothing, which is no good news: it has its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +69,13 @@ class Verdict:
     def passes(self) -> bool:
         """Whether nothing is new, and no excuse is stale."""
         return not self.of(NEW) and not self.stale
+
+    @property
+    def status(self) -> int:
+        """The exit status of the run by itself."""
+        if not self.rows:
+            return NOTHING_RAN
+        return PASSED if self.passes else FAILED
 
     @property
     def differences(self) -> int:

@@ -37,6 +37,7 @@ MODELS = "zoo."
 ORDER = (CASE, PROGRAM, BATCH)
 NOT_SHOWN = "no near case, program or sample shows it"
 NO_MODEL = "no model shows it"
+NOT_DONE = "not done after"
 AS_EAGER = "as eager in a checkout with the bug, where `assay run` said that it differs"
 ANY = "*"
 FIRST = ("captured", "joint")
@@ -208,7 +209,7 @@ def children_cpu_s() -> float:
 
 def _why(status: int | None, said: str) -> str:
     if status is None:
-        return f"not done after {PATIENCE * LIMIT_S:g} s"
+        return f"{NOT_DONE} {PATIENCE * LIMIT_S:g} s"
     lines = [line for line in said.splitlines() if line.strip()]
     return lines[-1][:200] if lines else f"exit status {status}"
 

@@ -106,7 +106,9 @@ def _pages(store: Store, verdict: Verdict, found: Sequence[Regression]) -> Itera
     causes = _cause_of(verdict)
     tables = {"suite": matrix(verdict.rows, lambda row: (suite_of(row.result.case),))}
     tables |= {name: matrix(verdict.rows, attrgetter(f"result.{where}")) for name, where in TRAITS.items()}
-    yield Page("index.html", "index.html.jinja", {"tables": tables, "verdicts": VERDICTS})
+    seen = {row.result.verdict for row in verdict.rows}
+    verdicts = [name for name in VERDICTS if name in seen]  # a column of nothing hides the others on a narrow screen
+    yield Page("index.html", "index.html.jinja", {"tables": tables, "verdicts": verdicts})
     lines = trends(series_of(store.samples()), found)
     yield Page("trends.html", "trends.html.jinja", {"figures": lines, "regressions": found})
     profiles = profiles_of(store, verdict.run)

@@ -16,13 +16,16 @@ from assay.suites.tables.markdown import literal, table
 from assay.suites.tables.measured import RESULTS, measured
 
 FILE = "night_on_torchs_backends_2cores.json"
-LOCATED = ("located_16cores.json", "located_passes_2cores.json", "located_passes_2cores_second.json")
+LOCATED = (
+    "located_16cores.json", "located_passes_2cores.json", "located_passes_2cores_second.json",
+    "located_backends_2cores.json",
+)  # fmt: skip
 ASKED = {
     "first rung named rightly": "85 %",
     "pass named rightly": "80 %",
     "made at most ten calls": "80 %",
     "repro that fails in each of three processes": "90 %",
-    "shown by nothing near them, and not located": "",
+    "shown by nothing, or not done in time, and not located": "",
     "within 120 s of the clock": "",
     "within 120 s of CPU": "",
     "the longest": "",
@@ -67,10 +70,10 @@ def _records() -> list[Mapping[str, Any]]:
 
 
 def _record(document: Mapping[str, Any]) -> str:
-    """Where and when a record was made, and how many of its bugs were tried again elsewhere."""
-    again = document.get("again")
+    """Of what, where and when a record was made, and how many of its bugs were tried again elsewhere or later."""
+    again, of = document.get("again"), f"{document['of']}, " if "of" in document else ""
     told = f"; {len(again['names'])} of them again with {_where(again['environment'])}" if again else ""
-    return _where(document["environment"]) + told
+    return of + _where(document["environment"]) + told
 
 
 def _missed(data: Mapping[str, Any], where: str) -> tuple[str, ...]:
@@ -79,7 +82,8 @@ def _missed(data: Mapping[str, Any], where: str) -> tuple[str, ...]:
         return ()
     calls = "not shrunk" if found.calls is None else str(found.calls)
     repro = f"{found.failures} of {found.runs}" if found.runs else "none"
-    return found.name, found.file, found.rung or "none", ", ".join(found.expected), calls, repro, where
+    rungs = [name.rpartition(":")[2] for name in (found.rung or "none", ", ".join(found.expected))]
+    return found.name, found.file, *rungs, calls, repro, where
 
 
 def _counts(counts: Mapping[str, Any]) -> dict[str, str]:

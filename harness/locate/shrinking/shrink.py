@@ -21,10 +21,11 @@ from typing import Any
 from assay.harness import outcome
 from assay.harness.case import Case
 from assay.harness.locate.ladder import Found
-from assay.harness.locate.runner import is_akin, is_alike, lost_row
+from assay.harness.locate.runner import is_akin, is_alike, lost_row, step_of
 from assay.harness.locate.shrinking.candidates import BEST, TRIED, TRYING, Candidate, told
 from assay.harness.outcome import Result
 from assay.harness.processes.child import Child, Lost, sharing
+from assay.harness.protocol.acts import Act, Protocol
 from assay.harness.search.generated import Kind, kind_of
 
 WORKER = "assay.harness.locate.shrinking.shrink_worker"
@@ -53,13 +54,15 @@ class Shrunk:
     """Whether it fails in the same way on the whole backend, and not on the rung alone."""
     is_case: bool = False
     """Whether it is the case's own text, as no graph of it fails by itself. Then `body` makes its call, too."""
+    acts: Protocol = ()
+    """What its caller does, where it does not fail by a few calls."""
 
     @staticmethod
     def of(line: Mapping[str, Any], on_backend: bool) -> Shrunk:
         row = outcome.read(line["row"])
         return Shrunk(
             line["body"], line["inputs"], line["source"], tuple(line["operators"]), line["numbers"],
-            line["is_text_alone"], row, on_backend, line["is_case"],
+            line["is_text_alone"], row, on_backend, line["is_case"], tuple(Act(**act) for act in line["acts"]),
         )  # fmt: skip
 
 
@@ -82,6 +85,7 @@ def shrunk(case: Case, found: Found, backend: str, *, size: str, seed: int, budg
         "origin": case.origin, "case": case.name, "mode": found.mode, "size": size, "seed": seed,
         "rung": found.first.rung.backend, "is_warm": found.first.rung.is_warm, "backend": backend,
         "kind": [kind.verdict, sorted(kind.fields), kind.error], "acts": found.acts, "most": budget.programs,
+        "step": step_of(found.first.row),
     }  # fmt: skip
     environment = {**sharing(), **dict(found.first.rung.environment)}
     with tempfile.TemporaryDirectory(prefix="assay-shrink-") as folder:
@@ -184,7 +188,7 @@ class Shrinking:
             return {"done": True, "on_backend": fails}
         if fails:
             trying.rename(self.folder / BEST)
-            self.best = told(tried.program, row, self.request["mode"])
+            self.best = told(tried, row, self.request["mode"])
         trying.unlink(missing_ok=True)
         is_over = time.monotonic() > self.end_s and not self.best
         return {"done": True, "why": f"its time was up: {row.detail}"} if is_over else {}

@@ -6,8 +6,9 @@ It forks a worker for each request that it is told, so that one after another be
 they need, and run nothing. A request is a line:
 
     {"origin", "case", "mode", "size", "seed", "rung", "is_warm", "backend", "kind": [verdict, [field], error],
-     "acts": how many are enough or null, "folder", "left_s", "most": how many programs to try or null,
-     "is_apart": whether a worker runs one program alone, "is_last": whether it runs the best on the real backend}
+     "acts": how many are enough or null, "step": the act that failed first or null, "folder", "left_s",
+     "most": how many programs to try or null, "is_apart": whether a worker runs one program alone,
+     "is_last": whether it runs the best on the real backend}
 
 A worker says `{}` before each program that it tries, and `{"source", ...}` for each that fails, the smallest last. It
 ends with one of these lines. Where a worker dies, `{"ended": ...}` is said for it.
@@ -48,7 +49,7 @@ from assay.harness.locate.source.written_values import Unwritable
 from assay.harness.outcome import Result
 from assay.harness.processes.child import ending
 from assay.harness.processes.worker import cold_environment
-from assay.harness.protocol.acts import FEW
+from assay.harness.protocol.acts import FEW, Protocol, chosen, shorter
 from assay.harness.run import RunRequest, run_case
 from assay.harness.search.generated import Kind, kind_of
 
@@ -112,24 +113,38 @@ class Shrinking:
         """Graphs first, as they are the smallest, after pieces of large ones; then the text of the case, and last what
         sees more of graphs."""
         graphs = list(self._graphs(case_of(self.request)))
-        if not self.request["is_apart"]:
-            yield from self._accused(graphs)
-            yield from itertools.takewhile(self._is_early(), self._pieces(graphs))
-        yield from (Candidate(program, is_quick=True) for program in graphs)
+        for acts in self._protocols():
+            yield from (dataclasses.replace(each, acts=acts) for each in self._of_graphs(graphs, acts))
         texts = list(self._texts())
         yield from texts
         yield from (Candidate(program, is_quick=False) for program in graphs if not texts)
         self.why += "; and its own text does not fail in that way" * bool(texts)
 
-    def _accused(self, graphs: Sequence[GraphProgram]) -> Iterator[Candidate]:
+    def _protocols(self) -> Sequence[Protocol]:
+        """What the caller of a graph does, the fewest acts first. `()` is a few calls. Where the case fails after more
+        of them, that is what it went through until then: a graph by another name would go through other acts."""
+        case, step = case_of(self.request), self.request["step"] or 0
+        if step <= len(FEW[self.mode]) or case.scenario is not None or case.numbers:
+            return ((),)
+        acts = chosen(case.name, self.mode)[1][:step]
+        return shorter(acts) if len(acts) == step else ((),)
+
+    def _of_graphs(self, graphs: Sequence[GraphProgram], acts: Protocol) -> Iterator[Candidate]:
+        """Pieces of large graphs, then the graphs."""
+        if not self.request["is_apart"]:
+            yield from self._accused(graphs, acts)
+            yield from itertools.takewhile(self._is_early(), self._pieces(graphs))
+        yield from (Candidate(program, is_quick=True) for program in graphs)
+
+    def _accused(self, graphs: Sequence[GraphProgram], acts: Protocol) -> Iterator[Candidate]:
         """Of each large graph, pieces that end with the first call of which the result differs, if one does."""
         for program in graphs:
-            if program.is_large and (name := self._first_wrong(program)) is not None:
+            if program.is_large and (name := self._first_wrong(program, acts)) is not None:
                 yield from (Candidate(piece, is_quick=True) for piece in program.pieces_before(name))
 
-    def _first_wrong(self, program: GraphProgram) -> str | None:
+    def _first_wrong(self, program: GraphProgram, acts: Protocol) -> str | None:
         """The call with which a graph begins to differ; None where nothing differs once every result is returned."""
-        exposed = Candidate(program.exposed(), is_quick=True)
+        exposed = Candidate(program.exposed(), is_quick=True, acts=acts)
         if not self._is_new(exposed) or (row := self._row(exposed, self.request["rung"])) is None:
             return None
         found = [OUTPUT.search(each.path) for each in row.differences if each.field in self.kind.fields]
@@ -198,7 +213,7 @@ class Shrinking:
         row = self._row(candidate, self.request["rung"]) if self._is_new(candidate) else None
         if row is not None:
             os.replace(self.folder / TRYING, self.folder / BEST)
-            self.say(told(candidate.program, row, self.mode))
+            self.say(told(candidate, row, self.mode))
         return row is not None
 
     def _is_new(self, candidate: Candidate) -> bool:
@@ -218,7 +233,7 @@ class Shrinking:
             return None
         self.has_run = True
         case, is_quick = candidate.program.case("shrunk", self.mode), candidate.is_quick
-        acts = FEW[self.mode][: self.request["acts"]] if is_quick else None
+        acts = candidate.acts or (FEW[self.mode][: self.request["acts"]] if is_quick else None)
         asked = RunRequest(timed=False, protocol=acts, quick=is_quick)
         with cold_environment() as fresh:
             if self.request["is_warm"]:

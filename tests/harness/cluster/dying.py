@@ -1,20 +1,22 @@
-"""What a worker runs in tests: a row, or its own end."""
+"""What a worker runs in tests in the place of a row: its own end."""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any
 
-from assay.harness.cluster.rows import Task, run_task
+from assay.harness.cluster.rows import Task
+from assay.harness.outcome import Result
+
+MARKERS = "ASSAY_TEST_MARKERS"
+"""The variable that names the folder of marks: what has ended a worker once."""
 
 
-def run_or_die(task: Task) -> dict[str, Any]:
-    """A case `..._once` ends its first worker, a case `..._always` each one; any other is run."""
-    marker = Path(os.environ["ASSAY_TEST_MARKER"]) / task.backend
-    if task.case.endswith("always") or (task.case.endswith("once") and not marker.exists()):
-        marker.touch()
+def row_or_death(task: Task) -> Result:
+    """A case `..._once` ends its first worker, a case `..._always` each one; the row of any other is `same`."""
+    name = task.request["case"]
+    mark = Path(os.environ[MARKERS]) / name
+    if name.endswith("always") or (name.endswith("once") and not mark.exists()):
+        mark.touch()
         os._exit(3)
-    return run_task(task) if not task.case.endswith("once") else {
-        "case": task.case, "mode": task.mode, "backend": task.backend, "verdict": "same", "differences": [],
-    }  # fmt: skip
+    return Result(name, task.request["mode"], task.request["backend"], "same")

@@ -15,19 +15,23 @@ from assay.harness.case import Case
 from assay.harness.discover import discover
 from assay.harness.locate import forms_worker
 from assay.harness.locate.bisect import Bisection, command, state_difference
-from assay.harness.locate.forms_worker import ASSERTS, RAISES, outcome_of
+from assay.harness.locate.forms_worker import ASSERTS, PASSES, RAISES, outcome_of
 from assay.harness.locate.ladder import Climb, Found, NothingFails
 from assay.harness.locate.profile_worker import bars, first_that_leaves
 from assay.harness.locate.repro import Failing, repro_of, text_of, verified
+from assay.harness.locate.repro_settings import SETTING_TEXTS
 from assay.harness.locate.repro_text import FRESH, Form, forms
 from assay.harness.locate.rungs import Rung, ladder_of, register_ladder
 from assay.harness.locate.runner import Runner, Tried
 from assay.harness.locate.shrinking.graph_program import GraphProgram, literal, qualified
 from assay.harness.locate.shrinking.shrink import Budget, Shrunk, shrunk
 from assay.harness.locate.source.text_of_case import text_of as written
+from assay.harness.observe.ambient import SETTINGS
 from assay.harness.outcome import Difference, Result
 from assay.harness.processes.worker import ask, cold_environment
+from assay.harness.protocol.acts import FEW
 from assay.harness.run import RunRequest, run_case
+from assay.harness.selftest.wrong_backends import BANK
 
 HERE = Path(__file__).parent / "wrong_gelu.py"
 WRONG = "tests.harness.locate.wrong_gelu:wrong"
@@ -300,6 +304,24 @@ def test_repro_puts_back_what_the_eager_run_leaves_changed(mode: str, is_on: boo
     assert (
         f"    for call in range(1):\n        torch.manual_seed(call)\n        torch.set_grad_enabled({is_on})" in text
     )
+
+
+LEAVE = [each for each in BANK.values() if each.kind == "ambient state"]
+
+
+def test_repro_knows_every_setting_that_is_observed() -> None:
+    assert set(SETTING_TEXTS) == set(SETTINGS)
+
+
+@pytest.mark.parametrize("fault", [each.name for each in LEAVE])
+def test_repro_sees_the_setting_that_a_call_leaves_changed(fault: str) -> None:
+    """Another setting that a file may look at shows nothing of it, and a right backend leaves each as it is."""
+    backend = f"assay.harness.selftest.wrong_backends:{fault}"
+    row = run_case(case_of("only_gelu"), "infer", backend, RunRequest(timed=False, protocol=FEW["infer"]))
+    assert row.differences and row.differences[0].field == "ambient"
+    text = text_of(case_shrunk("only_gelu", row), "only_gelu", "infer", backend)
+    assert outcome_of(text) == ASSERTS, text
+    assert outcome_of(text.replace(fault, "records_ahead_of_time")) == PASSES, text
 
 
 def test_repro_asserts_another_field_where_the_first_one_shows_in_no_form() -> None:

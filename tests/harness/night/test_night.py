@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
 import subprocess
 import sys
@@ -16,17 +17,20 @@ pytest.importorskip("sqlalchemy", reason="the store needs the extra `nightly`")
 pytest.importorskip("alembic", reason="the store needs the extra `nightly`")
 pytest.importorskip("plotly", reason="the figures need the extra `nightly`")
 
+from assay.harness.batches.batch import AS_MUCH as AS_DYNAMO
+from assay.harness.batches.batch_report import judged
 from assay.harness.cli.night_commands import nightly
 from assay.harness.judge.ledger import Judgement
 from assay.harness.night import parts as night_parts
 from assay.harness.night.done import Done, FolderError, held
 from assay.harness.night.error_profiles import keep_errors, rows_to_profile
-from assay.harness.night.night import FAILED, MOST_LINES, NOTHING_RAN, PASSED, Night, Settings, run_night
+from assay.harness.night.night import MOST_LINES, Night, Settings, run_night
 from assay.harness.night.parts import FIRST, Part, Place, Ran, arguments_of, parts, run_part
+from assay.harness.outcome import Result
 from assay.harness.remember.causes import locate_within
 from assay.harness.remember.reports import Reported, keep_programs, reported
 from assay.harness.remember.store import Kept, Store
-from assay.harness.remember.verdict_on_run import NEW, judge_run
+from assay.harness.remember.verdict_on_run import FAILED, NEW, NOTHING_RAN, PASSED, judge_run
 from assay.harness.search.hunt_worker import AS_MUCH
 from assay.harness.site.errors import error_profiles
 from tests.harness.night import killed
@@ -214,6 +218,18 @@ def test_what_fails_with_dynamo_alone_is_not_new() -> None:
     today = datetime.date.today()
     assert excused.judged((), today).judgement == Judgement(True, ("Dynamo alone fails in the same way",))
     assert not failing.judged((), today).judgement.passes and failing.program == "x = 1"
+
+
+def test_a_sample_that_dynamo_alone_fails_as_well_is_not_new() -> None:
+    """The report of the batch lets it pass; what the ledger has excused is judged anew."""
+    failed = Result("ops.a.float32.refused[1 into]", "infer", "b", "diverged", detail=f"both raise\n{AS_DYNAMO}")
+    judgement, today = judged(failed, ()), datetime.date.today()
+    assert judgement == Judgement(True, (AS_DYNAMO,))
+    row = {**dataclasses.asdict(failed), "passes": True, "notes": list(judgement.notes)}
+    (found,) = reported({"results": [row]})
+    assert found.judged((), today).judgement == judgement
+    (known,) = reported({"results": [{**row, "detail": "", "notes": ["values: known: a reason"]}]})
+    assert not known.judged((), today).judgement.passes
 
 
 DRAWN = """

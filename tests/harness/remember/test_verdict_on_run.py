@@ -189,6 +189,17 @@ def test_triage_says_so_by_its_exit_code(store: Store, tmp_path: Path) -> None:
     assert CliRunner().invoke(commands, ["triage", "--store", url, "--base", "nothing"]).exit_code == 2
 
 
+def test_triage_of_a_run_without_rows_is_no_good_news(store: Store) -> None:
+    ran(store, [row("a", "diverged")], "old", "2026-01-01")
+    url = str(store.engine.url)
+    ran(store, [], "newer", "2026-01-02")
+    told = CliRunner().invoke(commands, ["triage", "--store", url])
+    assert told.exit_code == 3 and "the run has no rows" in told.output
+    ran(store, [row("a")], "newest", "2026-01-03")
+    told = CliRunner().invoke(commands, ["triage", "--store", url])
+    assert told.exit_code == 0 and "has no rows" not in told.output
+
+
 def test_normal_form_tells_no_names_and_numbers_apart() -> None:
     one = normal_form("def program(x0, x1):\n    add = torch.add(x0, 2)\n    return add,")
     other = normal_form("def program(a, b):\n    add_3 = torch.add(a, 17)\n    return add_3,")

@@ -10,7 +10,7 @@ import pytest
 from assay.harness.selftest import locate_backends, locate_bank
 from assay.harness.selftest.command import Faults, to_locate
 from assay.harness.selftest.locate_backends import MODULE, locate_backend, models_for, wanted_backends
-from assay.harness.selftest.locate_bank import NO_MODEL
+from assay.harness.selftest.locate_bank import NO_MODEL, NOT_DONE
 from assay.harness.selftest.mutant_rows import MODELS
 from assay.harness.selftest.wrong_backends import BANK
 
@@ -48,6 +48,21 @@ def test_locate_counts_apart_what_no_model_shows(monkeypatch: pytest.MonkeyPatch
     assert len(showing((), monkeypatch)) == 0
     found = locate_backend(NAME)
     assert (found.is_shown, found.is_final, found.why) == (False, True, NO_MODEL)
+
+
+def test_locate_takes_a_model_whose_time_was_up_for_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another model is tried, and where none shows the fault, `--resume` tries it again."""
+    first, second, *_ = models_for(NAME)
+    shown = {second: ({"first": f"{MODULE}:{NAME}", "calls": 2, "failures": 3, "runs": 3}, "")}
+
+    def found(case: str, *rest: object) -> tuple[dict[str, Any], str]:
+        return shown.get(case, ({}, f"{NOT_DONE} 600 s" * (case == first)))
+
+    monkeypatch.setattr(locate_backends, "repro_found", found)
+    assert locate_backend(NAME).row == f"{second} train"
+    shown.clear()
+    cut = locate_backend(NAME)
+    assert (cut.is_shown, cut.is_final, cut.why) == (False, False, f"{first}: {NOT_DONE} 600 s")
 
 
 def test_locate_means_the_bank_that_is_asked_for() -> None:

@@ -14,6 +14,7 @@ pytest.importorskip("sqlalchemy", reason="the store needs the extra `nightly`")
 pytest.importorskip("alembic", reason="the store needs the extra `nightly`")
 pytest.importorskip("plotly", reason="the figures need the extra `nightly`")
 
+from assay.harness.outcome import VERDICTS
 from assay.harness.remember.store import Store
 from assay.harness.remember.verdict_on_run import base_of, judge_run
 from assay.harness.site.publish import publish
@@ -57,6 +58,15 @@ def test_publish_writes_the_rows_as_data(site: Path) -> None:
     rows = json.loads(text.removeprefix("window.ROWS = ").rstrip(";\n").replace("<\\/", "</"))
     assert len(rows["rows"]) == 40 and rows["rows"][0][rows["columns"].index("state")] == "new"
     assert json.loads((site / "data" / "verdict.json").read_text())["passes"] is False
+
+
+def test_publish_has_no_column_of_a_verdict_that_no_row_has(site: Path) -> None:
+    text = (site / "data" / "rows.js").read_text()
+    rows = json.loads(text.removeprefix("window.ROWS = ").rstrip(";\n").replace("<\\/", "</"))
+    seen = {row[rows["columns"].index("verdict")] for row in rows["rows"]}
+    tables = (site / "index.html").read_text().partition('id="rows"')[0]
+    shown = set(re.findall(r'<th class="number">([\w-]+)</th>', tables))
+    assert shown == seen < set(VERDICTS)
 
 
 def test_publish_marks_what_was_planted(site: Path) -> None:

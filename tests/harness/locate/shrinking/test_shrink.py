@@ -11,12 +11,14 @@ import torch
 from assay.harness.case import Case
 from assay.harness.discover import discover
 from assay.harness.locate.ladder import Found, Step
+from assay.harness.locate.repro import Failing, repro_of
 from assay.harness.locate.rungs import Rung
 from assay.harness.locate.shrinking import shrink
 from assay.harness.locate.shrinking.graph_program import DRAWN, MARKED, RECORDED, Given, GraphProgram, copied, plainer
 from assay.harness.locate.shrinking.shrink import Budget, NotShrunk, Shrunk, shrunk
 from assay.harness.locate.shrinking.shrink_worker import Shrinking
-from assay.harness.outcome import Result
+from assay.harness.outcome import Difference, Result
+from assay.harness.protocol.acts import ONE, SAME, Act, chosen, shorter
 from assay.harness.search.generated import Kind
 
 FILE = Path(__file__).parents[1] / "wrong_gelu.py"
@@ -34,10 +36,11 @@ def case_of(name: str) -> Case:
     return found
 
 
-def least(name: str, backend: str, kind: Kind, budget: Budget = ENOUGH) -> Shrunk:
-    """What is left of a case whose first rung is the backend."""
-    rung = Rung("whole", f"{NAME}:{backend}")
-    step = Step(rung, 1, 1, Result(name, "infer", rung.backend, kind.verdict))
+def least(name: str, backend: str, kind: Kind, budget: Budget = ENOUGH, act: int | None = None) -> Shrunk:
+    """What is left of a case whose first rung is the backend. `act` is the one that fails first."""
+    rung = Rung("whole", backend if ":" in backend else f"{NAME}:{backend}")
+    differs = (Difference("values", f"step {act}: output[0]", "off"),) if act else ()
+    step = Step(rung, 1, 1, Result(name, "infer", rung.backend, kind.verdict, differs))
     found = Found(name, "infer", rung.backend, kind, step, None, (step,))
     return shrunk(case_of(name), found, rung.backend, size="tiny", seed=0, budget=budget)
 
@@ -79,7 +82,7 @@ def searching(folder: Path, backend: str, left_s: float) -> Shrinking:
     request = {
         "origin": f"{FILE}::many_calls", "case": "wrong_gelu.many_calls", "mode": "infer", "size": "tiny", "seed": 0,
         "kind": ["diverged", ["values"], ""], "folder": str(folder), "left_s": left_s, "most": None, "acts": None,
-        "rung": f"{NAME}:{backend}", "is_warm": False, "is_apart": False, "is_last": False,
+        "step": None, "rung": f"{NAME}:{backend}", "is_warm": False, "is_apart": False, "is_last": False,
     }  # fmt: skip
     return Shrinking(request, lambda told: None)
 
@@ -115,6 +118,42 @@ def test_shrink_keeps_the_call_that_raises_in_eager() -> None:
 def test_shrink_records_the_graphs_of_every_number_that_a_case_is_called_with() -> None:
     made = least("of_a_number", "wrong", VALUES)
     assert made.operators == ("gelu",) and made.on_backend and not made.is_case
+
+
+def number_of(case: Case, **unusual: object) -> int:
+    """The number of the act of a case that is unusual in this way, from 1 on."""
+    acts = chosen(case.name, "infer")[1]
+    (found,) = [place for place, act in enumerate(acts) if all(getattr(act, n) == v for n, v in unusual.items())]
+    return found + 1
+
+
+BANKED = "assay.harness.selftest.wrong_backends"
+
+
+@pytest.mark.parametrize(
+    ("name", "fault", "unusual", "count"),
+    [("in_two_graphs", "hides_nan", {"blots": True}, 2), ("model", "keeps_to_one_row", {"sizes": ONE}, 5)],
+)
+def test_shrink_calls_a_graph_as_the_case_was_when_it_failed(
+    name: str, fault: str, unusual: dict[str, object], count: int
+) -> None:
+    """None of the few calls that a graph goes through by default shows it. The file makes these calls, too."""
+    case, backend = case_of(name), f"{BANKED}:{fault}"
+    act = number_of(case, **unusual) + (fault == "keeps_to_one_row")
+    made = least(name, backend, VALUES, act=act)
+    assert len(made.operators) == 1 and not made.is_case and made.on_backend and len(made.acts) <= count
+    shown = repro_of(made, Failing(name, "infer", backend, "whole", ""), times=1)
+    assert shown.is_verified, shown.source
+
+
+def test_shrink_tries_few_acts_before_all_that_led_to_the_one_that_failed() -> None:
+    usual, stray, last, back = Act(1), Act(4, strays=True), Act(5), Act(back=2)
+    assert shorter((usual, Act(2), stray, Act(3), last)) == (
+        (usual, last), (usual, stray, last), (usual, Act(2), stray, Act(3), last),
+    )  # fmt: skip
+    same = (usual, Act(2), Act(3, given=SAME))
+    assert shorter(same) == (same,) and shorter((usual,)) == ((usual,),)
+    assert shorter((usual, Act(2), Act(3), back)) == ((usual, Act(2), Act(3), back),)
 
 
 def test_graph_program_is_read_by_another_process() -> None:
