@@ -214,6 +214,7 @@ class _Trial:
         eager = self._observed(self.scripts.script(watches_leaks=True))
         if (scripts := self.scripts.without(eager)) is not self.scripts:
             return dataclasses.replace(self, scripts=scripts).result(timed, quick)
+        self._let_go()
         again = None if quick else self._again(eager)
         before = backends.statistics(self.backend.name)
         with self.backend.ambient():
