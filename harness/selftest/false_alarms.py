@@ -1,28 +1,19 @@
 """`assay selftest --false-alarms`: runs backends that are right over a slice of every suite, and counts accusations.
 
 A row that is not `same` is an accusation, or else `unsettled`: eager itself does not tell. Some accusations are
-`explained`, as Dynamo has faults of its own: by the ledger, or by the table `rightly_accused.toml`. All others are
-`wrong`.
-
-[[accused]]
-field = "ambient"            # the field of a difference
-says = "after the act it is" # the beginning of what is said of it; `*` stands for anything
-reason = "one sentence: which fault of Dynamo it is"
+`explained`, as Dynamo has faults of its own: by the ledger, or as Dynamo with eager behind it fails in the same way.
+All others are `wrong`.
 """
 
 from __future__ import annotations
 
 import time
-import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, astuple, dataclass
-from fnmatch import fnmatchcase
-from pathlib import Path
 from typing import Any
 
 from assay.harness import outcome
 from assay.harness.backends.registry import is_given_shapes
-from assay.harness.outcome import Difference, Result
 from assay.harness.processes.worker import Answer, ask, cold_environment
 from assay.harness.search.hunt import UNSETTLED
 from assay.harness.selftest.backends_bank import PLACE, kill_of
@@ -31,7 +22,6 @@ from assay.harness.selftest.record import Kill
 
 RIGHT: Mapping[str, str] = {
     "eager-none": "the program as it is",
-    "eager": "Dynamo's graph, run by eager",
     f"{PLACE}:rounds_once": "Dynamo's graph, each operator computed in float64 and rounded once",
     "assay,target=aten": "our own compiler without generated code",
 }
@@ -42,7 +32,6 @@ SLICES: Mapping[str, Slice] = {
     NIGHTLY: Slice(1, 2500, 200, ("zoo",)),
 }
 """How much of each suite, by the level that is asked for. Drawn programs cost the least."""
-PATH = Path(__file__).parent / "rightly_accused.toml"
 WORKER = "assay.harness.selftest.alarms_worker"
 ROW_S = 900.0
 """How long the rows of a suite may take, for each of them."""
@@ -76,31 +65,6 @@ class Watched:
         wrong = sum(alarm.kind == WRONG for alarm in self.alarms)
         found = (self.rows, self.rows - len(self.alarms), unsettled, len(self.alarms) - unsettled, wrong)
         return dict(zip(COUNTS, found, strict=True))
-
-
-@dataclass(frozen=True, slots=True)
-class Cause:
-    """A fault of Dynamo of which right backends are accused."""
-
-    field: str
-    says: str
-    reason: str
-
-    def explains(self, difference: Difference) -> bool:
-        """Whether a difference is that fault."""
-        return self.field == difference.field and fnmatchcase(difference.detail, f"{self.says}*")
-
-
-def causes() -> tuple[Cause, ...]:
-    """The table of faults of Dynamo. Raises: TypeError for an entry without a key, or with one more."""
-    return tuple(Cause(**entry) for entry in tomllib.loads(PATH.read_text())["accused"])
-
-
-def is_explained(result: Result, known: Sequence[Cause]) -> bool:
-    """Whether each difference of a row is a known fault of Dynamo."""
-    return bool(result.differences) and all(
-        any(cause.explains(difference) for cause in known) for difference in result.differences
-    )
 
 
 def watch_all(level: str, text: str) -> Iterator[Watched]:
@@ -145,11 +109,10 @@ def watch(backend: str, suite: str, rows: Sequence[Row]) -> Watched:
 
 def alarms_of(answer: Answer, last: Sequence[str]) -> list[Alarm]:
     """The rows of an answer that are not `same`; the last that began is one if it ended the process."""
-    found, known = [], causes()
+    found = []
     for line in (line for line in answer.lines if "row" in line):
         result = outcome.read(line["row"])
-        explained = line["passes"] or is_explained(result, known)
-        kind = "unsettled" if result.verdict in UNSETTLED else "explained" if explained else WRONG
+        kind = "unsettled" if result.verdict in UNSETTLED else "explained" if line["passes"] else WRONG
         found.append(Alarm(kill_of(result), kind))
     if answer.failure is not None:
         verdict, said = answer.failure

@@ -24,9 +24,13 @@ ABOUT_THE_DTYPE = frozenset("nextafter frexp ldexp nan_to_num".split())
 class RoundedOnce(TorchDispatchMode):
     """Operators that only compute have the numbers of float64, rounded. All else of their results is as ever."""
 
+    supports_higher_order_operators = True
+
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         result = func(*args, **kwargs)
+        if not isinstance(func, torch._ops.OpOverload):
+            return result
         into = [leaf for leaf in tree_leaves(result) if isinstance(leaf, Tensor)]
         if _only_computes(func, args, kwargs) and _has_own_memory(into, (args, kwargs)):
             for tensor, value in zip(into, _in_float64(func, args, kwargs), strict=False):
