@@ -43,7 +43,7 @@ from assay.harness.calls.tree import walk_call
 from assay.harness.case import Case
 from assay.harness.judge.compare import Comparison, Rules, compare, is_different, is_identical
 from assay.harness.judge.eager_runs import EagerRuns, Run
-from assay.harness.judge.oracle import Oracle, anchor
+from assay.harness.judge.oracle import Oracle
 from assay.harness.judge.vector_tails import PLACES, Placed
 from assay.harness.measure import CountedStep, alternate, quartiles
 from assay.harness.observe import ambient, fell_back, leaks
@@ -214,7 +214,8 @@ class _Trial:
         eager = self._observed(self.scripts.script(watches_leaks=True))
         if (scripts := self.scripts.without(eager)) is not self.scripts:
             return dataclasses.replace(self, scripts=scripts).result(timed, quick)
-        oracle = None if quick else self._oracle(eager)
+        self._let_go()
+        again = None if quick else self._again(eager)
         before = backends.statistics(self.backend.name)
         with self.backend.ambient():
             script = self.scripts.script(watches_leaks=True)
@@ -228,9 +229,8 @@ class _Trial:
         self._let_go()
         if quick and is_identical(eager, ours, self._rules):
             return self._row(*_verdict(eager, ours, Comparison()), Comparison(), ours, timing, before)
-        if oracle is None:
-            gc.collect()  # the backend's copies of parameters and gradients stand in the way of eager's in float64
-            oracle = self._oracle(eager)
+        gc.collect()  # the backend's copies of parameters and gradients stand in the way of eager's in float64
+        oracle = self._oracle(eager, again or self._again(eager))
         comparison = compare(oracle, ours, self._rules)
         verdict, detail = _verdict(oracle.eager, ours, comparison)
         if verdict == "diverged" and (place := self._place_of(oracle, ours)) is not None:
@@ -309,14 +309,15 @@ class _Trial:
             begun=counted.begun,
         )
 
-    def _oracle(self, eager: Run) -> Oracle:
+    def _again(self, eager: Run) -> Run:
+        """Another run of eager, which says where it differs from itself."""
         again = self._observed(self.scripts.script(), like=eager)
         self._let_go()
+        return again
+
+    def _oracle(self, eager: Run, again: Run) -> Oracle:
         draws = any(observation.uses_random for observation in eager)
-        runs = EagerRuns(self.call, self.scripts, self.mode, self.seed, draws)
-        made = Oracle(eager, again, anchor(runs.wide(), eager), runs)
-        self._let_go()
-        return made
+        return Oracle(eager, again, EagerRuns(self.call, self.scripts, self.mode, self.seed, draws))
 
     def _let_go(self) -> None:
         """Gives the memory of what is over back to the system, if the program is large."""

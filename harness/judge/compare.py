@@ -36,7 +36,7 @@ from torch import Tensor
 from assay.harness.calls.memory import bits, number_bits
 from assay.harness.judge import fields
 from assay.harness.judge.elements import Elements, elements_of
-from assay.harness.judge.oracle import LEVELS, NUMBER, Oracle, of_kind
+from assay.harness.judge.oracle import ANCHORED, LEVELS, NUMBER, Oracle, of_kind
 from assay.harness.judge.tolerance import (
     DIFFERS,
     EXCUSED,
@@ -46,6 +46,7 @@ from assay.harness.judge.tolerance import (
     NotMade,
     explain,
     explain_reals,
+    is_eagers,
 )
 from assay.harness.observe.leaks import LEAST_GROWTH, grows
 from assay.harness.observe.observation import Facts, Observation, Place, Seen
@@ -87,7 +88,7 @@ def compare(oracle: Oracle, ours: Sequence[Observation], rules: Rules = Rules())
     """Ours against eager, every step. Fields in which two eager runs differ are unstable, not different."""
     draws = _draws(oracle, rules)
     unstable, asked = _asked(oracle, rules)
-    steady = [found for found in _found(ours, asked, lets_go=True) if (found.field, found.path) not in asked.shaky]
+    steady = [found for found in _found(ours, asked) if (found.field, found.path) not in asked.shaky]
     excused = [difference for difference in steady if draws and difference.field in FROM_DRAWS]
     judged = [difference for difference in steady if difference not in excused]
     different, untold, unanchored = (
@@ -142,20 +143,19 @@ class _Asked:
         return found.field not in self.unheld and (found.field, found.path) not in self.shaky
 
 
-def _found(
-    ours: Sequence[Observation], asked: _Asked, is_brief: bool = False, lets_go: bool = False
-) -> list[Difference]:
-    """What differs, judged by as few further runs of eager as settle it: none, two, all but those that are made where
-    something is barely off, all.
+def _found(ours: Sequence[Observation], asked: _Asked, is_brief: bool = False) -> list[Difference]:
+    """What differs, judged by as few further runs of eager as settle it: none, one in float64, two more, all but those
+    that are made where something is barely off, all.
 
     A field in which something differs for sure is lost. What is open in that field stays open: it changes nothing.
-    With `is_brief`, the first that differs for sure and is held against a backend is the last that is looked at. With
-    `lets_go`, a large float64 run keeps no more after the first level than is asked for.
+    With `is_brief`, the first that differs for sure and is held against a backend is the last that is looked at.
     """
     at = dataclasses.replace(asked, known={}, elements={})
     left: Mapping[Place, Elements | None] = {}
     found: list[Difference] = []
     for makes in LEVELS:
+        if makes == ANCHORED:
+            at = dataclasses.replace(at, oracle=at.oracle.anchored(left))
         found, lost = _found_with(ours, at, at.oracle.about(left, makes), is_brief)
         if is_brief and lost:
             return found
@@ -164,8 +164,7 @@ def _found(
         if not left:
             break
         at = dataclasses.replace(at, known=settled)
-        if lets_go:
-            at.oracle.keep_at(left)
+        at.oracle.keep_at(left)
     return [_as_settled(each) for each in found]
 
 
@@ -344,6 +343,8 @@ class _Pair:
 
     def _explain_number(self, path: str, eager: float, ours: float) -> Finding | None:
         """A Python float came out of a tensor, if it differs at all: judged with the default dtype's precision."""
+        if repr(eager) == repr(ours):
+            return None
         return self._known(NUMBER, path, lambda: self._judge_number(path, eager, ours))
 
     def _known(self, name: str, path: str, judge: Callable[[], Finding | None]) -> Finding | None:
@@ -399,6 +400,8 @@ class _Pair:
         if self.asked.by_bits and self._is_steady(name, path, eager):
             told = _other_bits(ours.value, eager.value)
             return None if told is None else Finding(DIFFERS, told)
+        if is_eagers(ours.value, eager.value, eager.device()):
+            return None
         place, elements = (self.index, name, path), self.asked.elements
         if (some := elements.get(place)) is not None:
             evidence = self.oracle.evidence(*place, some)

@@ -124,7 +124,8 @@ class Bounds:
             worst = greatest_of(errors).reshape(-1)
             told = self._told_places(worst)
             around = _largest_beside(worst.index_select(0, told))
-            found = torch.zeros_like(worst).scatter_(0, told, around).view(magnitude.shape)
+            found = self._with_zeros_alike(torch.zeros_like(worst).scatter_(0, told, around), worst)
+            found = found.view(magnitude.shape)
         else:
             return self._between_chosen(magnitude, places, greatest_of(errors))
         return found if places is None else found.reshape(-1)[places]
@@ -138,6 +139,18 @@ class Bounds:
         rank = torch.searchsorted(ladder, asked).clamp(max=told.numel() - 1)
         found = torch.maximum(around.index_select(0, rank), own)
         return found.view(magnitude.shape) if places is None else found
+
+    def _with_zeros_alike(self, found: Tensor, worst: Tensor) -> Tensor:
+        """An envelope in which all zeros have the largest error of any, where one in `LIKE` has an error.
+
+        Zeros are of one magnitude, so that no order among them says which are beside each other. Of so many at even
+        distances one has an error then.
+        """
+        zeros, _ = self._ordered()
+        errors = worst[zeros]
+        if zeros.numel() and LIKE * int(errors.count_nonzero()) >= zeros.numel():
+            found[zeros] = found[zeros].clamp(min=float(errors.max()))
+        return found
 
     def _told_places(self, worst: Tensor) -> Tensor:
         """Where elements are that say something, in the order of their magnitudes. Zeros without an error are the

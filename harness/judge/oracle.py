@@ -1,14 +1,15 @@
-"""What eager says about a case, as far as it is asked: two runs, a float64 run, and perturbed runs on demand.
+"""What eager says about a case, as far as it is asked: two runs, and on demand a float64 run and perturbed runs.
 
-Further runs cost as much as all else together, and most tensors need none. So a comparison first makes none, and notes
-what would need them. Only that is judged by further runs, which go through no more acts than they need for it.
+The float64 run and further runs cost as much as all else together, and many tensors need none. So a comparison first
+makes none, and notes what would need them. Only that is judged by such runs, which keep no more than it. Further runs
+go through no more acts than they need for it.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -20,7 +21,7 @@ from assay.harness.calls.memory import bits, give_back
 from assay.harness.judge import kinks
 from assay.harness.judge.eager_runs import EagerRuns, Part, Places, Run
 from assay.harness.judge.elements import Elements
-from assay.harness.judge.tolerance import RUNS, Evidence, largest
+from assay.harness.judge.tolerance import RUNS, Evidence, NotMade, largest
 from assay.harness.observe.observation import Observation, Place, Seen, Watch, elements_at, is_same_stream
 from assay.harness.protocol.acts import AUTOCAST, AUTOCAST_DTYPE, needed_for
 
@@ -29,9 +30,12 @@ FEW, SAMPLES, MORE = 2, 4, 12
 FEW_KINKS = 2
 PAIRS = 12
 """More of them, as numbers nearby are all that a rounding of float64 is known by."""
-ALL = frozenset(RUNS)
-LEVELS = (frozenset[str](), frozenset({"few"}), ALL - {"more"}, ALL)
-"""Which further runs are made, one level after the other, for what the level before did not settle."""
+WIDE = "wide"
+"""The float64 run, among the runs that are made."""
+ALL = frozenset({WIDE, *RUNS})
+ANCHORED = frozenset({WIDE})
+LEVELS = (frozenset[str](), ANCHORED, ANCHORED | {"few"}, ALL - {"more"}, ALL)
+"""Which runs are made, one level after the other, for what the level before did not settle."""
 BETWEEN = {
     **dict.fromkeys((torch.float64, torch.complex128), torch.float64),
     **dict.fromkeys((torch.float16, torch.bfloat16, torch.complex32), torch.float32),
@@ -45,17 +49,16 @@ SINGLE_TO_DOUBLE = torch.finfo(torch.float64).eps / torch.finfo(torch.float32).e
 
 @dataclass(slots=True)
 class Oracle:
-    """Eager's own evidence. `wide` is the float64 run or the reason why there is none; `runs` makes all others."""
+    """Eager's own evidence. `runs` makes all but the first two of its runs."""
 
     eager: Run
     again: Run
-    wide: Run | str
     runs: EagerRuns
+    wide: Run | str | None = None
+    """The float64 run, as far as anybody asks for it, or the reason why there is none; None: it is not made yet."""
     has_kinks: bool = True
     makes: frozenset[str] = ALL
     """Which of the further runs are made (`Evidence`)."""
-    has_let_go: bool = False
-    """Whether `wide` keeps some of its numbers alone."""
     _scales: dict[tuple[int, str], float] = field(default_factory=dict, init=False)
     _elements: dict[int, int] = field(default_factory=dict, init=False)
     """By the step, how many elements its state has."""
@@ -64,24 +67,31 @@ class Oracle:
 
     def about(self, places: Mapping[Place, Elements | None], makes: frozenset[str]) -> Oracle:
         """The same, whose further runs are these, and go through as few acts as they need to be about those places."""
-        if not makes:
+        if makes <= ANCHORED:
             return dataclasses.replace(self, makes=makes)
-        which = {place: None if some is None else some.places for place, some in places.items()}
-        return dataclasses.replace(self, runs=self._runs_about(which), makes=makes)
+        return dataclasses.replace(self, runs=self._runs_about(_elements_of(places)), makes=makes)
+
+    def anchored(self, places: Mapping[Place, Elements | None]) -> Oracle:
+        """The same with a float64 run of the acts up to the last of those places, which keeps no other numbers."""
+        runs = self.runs.of(_until_last(places)).keeping(_elements_of(places))
+        wide = runs.wide()
+        anchor = wide if isinstance(wide, str) else anchored_by(wide, self.eager)
+        if not isinstance(anchor, str) and _bytes(anchor) >= LARGE_BYTES:
+            give_back()
+        return dataclasses.replace(self, wide=anchor)
 
     def keep_at(self, places: Mapping[Place, Elements | None]) -> None:
         """Lets go of all other numbers of the float64 run, if it is large."""
-        if isinstance(self.wide, str) or _bytes(self.wide) < LARGE_BYTES:
+        if self.wide is None or isinstance(self.wide, str) or _bytes(self.wide) < LARGE_BYTES:
             return
-        watch = Watch(places={place: None if some is None else some.places for place, some in places.items()})
+        watch = Watch(places=_elements_of(places))
         self.wide = tuple(watch.kept(step, seen, set()) for step, seen in enumerate(self.wide))
-        self.has_let_go = True
         give_back()
 
     def _runs_about(self, places: Places) -> EagerRuns:
         """Runs of the acts in question, where such a run of eager gives what the whole run gave, bit for bit. Else of
         all acts up to the last of them."""
-        whole = self.runs.of(frozenset(range(1 + max(step for step, _, _ in places)))).keeping(places)
+        whole = self.runs.of(_until_last(places)).keeping(places)
         steps = set().union(*(_steps_of(*place) for place in places))
         parts = self.runs.of(needed_for(self.runs.scripts.acts, steps)).keeping(places)
         return parts if parts.count < whole.count and self._has_given(parts.plain(), places) else whole
@@ -94,11 +104,13 @@ class Oracle:
 
     def around(self, eager: Run) -> Oracle:
         """The same evidence for what eager does elsewhere; nothing is excused by kinks there."""
-        wide = anchor(self.runs.wide(), eager) if self.has_let_go else self.wide
-        return dataclasses.replace(self, eager=eager, again=eager, wide=wide, has_kinks=False, has_let_go=False)
+        return dataclasses.replace(self, eager=eager, again=eager, wide=None, has_kinks=False)
 
     def evidence(self, step: int, kind: str, path: str, some: Elements | None = None) -> Evidence:
-        """What the tensor at `path`, or some elements of it, are judged by. `kind` is as `of_kind` has it."""
+        """What the tensor at `path`, or some elements of it, are judged by. `kind` is as `of_kind` has it.
+
+        Raises: NotMade where the float64 run is not made yet.
+        """
         seen = of_kind(self.eager[step], kind)
         truth, why_not = self._truth(step, kind, path)
         truth = truth if some is None or truth is None else some.of(truth)
@@ -116,16 +128,21 @@ class Oracle:
             rounded=self._rounded(_steps_of(step, kind, path)[0]),
             some=some,
         )
-        return dataclasses.replace(found.without(ALL - self.makes), is_first=not self.makes)
+        return dataclasses.replace(found.without(self._unmade()), is_first=self.makes <= ANCHORED)
 
     def evidence_for_number(self, step: int, path: str) -> Evidence:
-        """What a Python float of the result is judged by."""
-        numbers = [run[step].scalars.get(path) for run in ([] if isinstance(self.wide, str) else [self.wide])]
+        """What a Python float of the result is judged by. Raises: NotMade where the float64 run is not made yet."""
+        self._check_anchored()
+        numbers = [run[step].scalars.get(path) for run in self._wide_runs()]
         truth = torch.tensor(numbers[0], dtype=torch.float64) if numbers and type(numbers[0]) is float else None
         why_not = self.wide if isinstance(self.wide, str) else ""
         found = Evidence(truth, why_not, rounded=self._rounded(step))
         found = dataclasses.replace(found, samples=lambda: list(self._sampled_numbers(step, path)))
-        return found.without(ALL - self.makes)
+        return found.without(self._unmade())
+
+    def _unmade(self) -> frozenset[str]:
+        """The further runs that are not made."""
+        return ALL - ANCHORED - self.makes
 
     def _rounded(self, step: int) -> torch.dtype | None:
         """The dtype to which numbers of an act are rounded on their way, where autocast does so."""
@@ -146,7 +163,18 @@ class Oracle:
             self._scales[step, kind] = max(each, default=0.0)
         return self._scales[step, kind]
 
+    def _check_anchored(self) -> None:
+        """Raises: NotMade where the float64 run is not made yet."""
+        if WIDE not in self.makes or self.wide is None:
+            raise NotMade
+
+    def _wide_runs(self) -> Sequence[Run]:
+        """The float64 run, where there is one."""
+        return () if self.wide is None or isinstance(self.wide, str) else (self.wide,)
+
     def _truth(self, step: int, kind: str, path: str) -> tuple[Tensor | None, str]:
+        self._check_anchored()
+        assert self.wide is not None
         if isinstance(self.wide, str):
             return None, self.wide
         seen = of_kind(self.wide[step], kind).get(path)
@@ -156,7 +184,7 @@ class Oracle:
 
     def _is_written(self, path: str, step: int) -> bool:
         """Whether the float64 run has written a tensor of the state, in an act until then."""
-        return not isinstance(self.wide, str) and any(path in seen.written for seen in self.wide[: step + 1])
+        return any(path in seen.written for run in self._wide_runs() for seen in run[: step + 1])
 
     def _between(self, step: int, kind: str, path: str, some: Elements | None) -> Iterator[Tensor]:
         eager = of_kind(self.eager[step], kind)[path]
@@ -234,7 +262,7 @@ class Oracle:
 
     def _across(self, step: int, kind: str, path: str, count: int) -> Iterator[Tensor]:
         """The values of so many float64 runs across kinks."""
-        if not self.has_kinks or isinstance(self.wide, str):
+        if not self.has_kinks or not self._wide_runs():
             return
         for index in range(count):
             run = self.runs.across_kinks(index)
@@ -256,14 +284,22 @@ def _bytes(run: Run) -> int:
     return sum(one.value.nbytes for values in looks for one in values if one is not None)
 
 
-def anchor(wide: Run | str, eager: Run) -> Run | str:
-    """The float64 run, or why it is none to judge by."""
-    if isinstance(wide, str):
-        return wide
-    for got, reference in zip(wide, eager, strict=True):
+def anchored_by(wide: Run, eager: Run) -> Run | str:
+    """The float64 run of eager's first acts, or why it is none to judge by."""
+    for got, reference in zip(wide, eager, strict=False):
         if got.error is not None and reference.error is None and not reference.is_spent:
             return f"the float64 run raised {name_of(got.error.error)}: {got.error.error}"
-    return wide if is_alike(wide, eager) else "the float64 run took another path"
+    return wide if is_alike(wide, eager[: len(wide)]) else "the float64 run took another path"
+
+
+def _until_last(places: Iterable[Place]) -> frozenset[int]:
+    """The acts up to the last of those places."""
+    return frozenset(range(1 + max(step for step, _, _ in places)))
+
+
+def _elements_of(places: Mapping[Place, Elements | None]) -> Places:
+    """Which elements of each place are asked for, as a run has them."""
+    return {place: None if some is None else some.places for place, some in places.items()}
 
 
 def takes_path_of(run: Part, eager: Run) -> bool:

@@ -184,6 +184,33 @@ def explain(ours: Tensor, eager: Tensor, evidence: Evidence, on: torch.device | 
     return None if _is_between(ours, eager, truth, evidence) else found
 
 
+def is_eagers(ours: Tensor, eager: Tensor, on: torch.device | None = None) -> bool:
+    """Whether rules 1 and 2 alone settle that the numbers are the same, whatever the float64 run is.
+
+    Both have the same shape and dtype. They are judged `on` a device, or else where they lie.
+    """
+    if torch.equal(bits(ours), bits(eager)):
+        return True
+    if not (eager.is_floating_point() or eager.is_complex()):
+        return False
+    pieces = zip(*(each.reshape(-1).split(PIECE) for each in (ours, eager)), strict=True)
+    precision = Precision.of(eager.dtype)
+    return all(
+        _is_eagers(real(one.to(on or one.device)), real(other.to(on or other.device)), precision)
+        for one, other in pieces
+    )
+
+
+def _is_eagers(ours: Tensor, eager: Tensor, precision: Precision) -> bool:
+    finite = torch.isfinite(eager) & torch.isfinite(ours)
+    if _explain_nonfinite(ours, eager) is not None:
+        return False
+    ours, eager = _at(ours, finite), _at(eager, finite)
+    if torch.equal(ours, eager):
+        return _explain_zeros(ours, eager, None) is None
+    return bool(((ours - eager).abs() <= precision.ulps(eager.abs())).all())
+
+
 def _explain_pieces(ours: Tensor, eager: Tensor, evidence: Evidence, on: torch.device | None) -> Finding | None:
     """What differs in the first piece where something does; what cannot be told, only if nothing is sure to differ."""
     numel, untold = eager.numel(), None

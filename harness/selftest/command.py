@@ -25,7 +25,7 @@ from assay.harness.report import progress
 from assay.harness.report.environment import environment
 from assay.harness.row_order import cost
 from assay.harness.run import CaseError, made_call
-from assay.harness.selftest import locate_backends, locate_bank, mutant_rows, mutants
+from assay.harness.selftest import false_alarms, locate_backends, locate_bank, mutant_rows, mutants
 from assay.harness.selftest.backends_bank import WrongBackends
 from assay.harness.selftest.compiler_bank import CompilerMutants
 from assay.harness.selftest.mutants import MutantError
@@ -51,6 +51,7 @@ class Faults:
     text: str
     resumes: bool
     in_models: bool
+    of_right: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +93,9 @@ FAULTS = group(
     click.option(
         "--models", "in_models", is_flag=True, help="--locate: a bug by a model that shows it, not by what is near."
     ),
+    click.option(
+        "--false-alarms", "of_right", is_flag=True, help="Backends that are right, on a slice of every suite."
+    ),
 )
 GROUND = group(
     "ground",
@@ -129,6 +133,8 @@ def selftest(faults: Faults, ground: Ground, jobs: int, timeout_s: float, json_p
             raise click.UsageError(f"--filter {faults.text!r} leaves no fault")
         sys.exit(locate(console, work, faults.resumes, jobs, json_path))
     check_unlocated(faults)
+    if faults.of_right:
+        sys.exit(watch_right(console, ground.level, faults.text, json_path))
     chosen, size, seed = opened(faults.banks), ground.size, ground.seed
     rows = rows_of(console, ground) if any(bank.name == "backends" for bank in chosen) else ()
     asked = Asked(rows, MODES, size, seed, timeout_s, own_mode_only=ground.quick, level=ground.level)
@@ -140,6 +146,28 @@ def selftest(faults: Faults, ground: Ground, jobs: int, timeout_s: float, json_p
         report.write_json(json_path, document(found, environment("cpu") | {"size": size, "seed": seed}, interrupted))
     show(console, found)
     sys.exit(INTERRUPTED if interrupted else 0 if all(each.passes for each in found) else 1)
+
+
+def watch_right(console: Console, level: str, text: str, json_path: Path | None) -> int:
+    """`assay selftest --false-alarms`; its exit status: 0 where no right backend is accused wrongly.
+
+    Raises: click.UsageError where no right backend has such a name.
+    """
+    found: list[false_alarms.Watched] = []
+    for each in false_alarms.watch_all(level, text):
+        found.append(each)
+        console.print(Text(false_alarms.line_of(each)), soft_wrap=True)
+        for alarm in each.alarms:
+            console.print(Text(f"  {alarm.kind}: {alarm.kill}"), soft_wrap=True)
+        if json_path is not None and json_path != report.STDOUT:  # should it be interrupted, it holds these
+            report.write_json(json_path, report.finite(false_alarms.document(found, environment("cpu"))))
+    if not found:
+        raise click.UsageError(f"--filter {text!r} leaves no backend; there are {', '.join(false_alarms.RIGHT)}")
+    if json_path is not None:
+        report.write_json(json_path, report.finite(false_alarms.document(found, environment("cpu"))))
+    totals = false_alarms.totals(found)
+    console.print(Text(", ".join(f"{count} {name}" for name, count in totals.items()), style="bold"), soft_wrap=True)
+    return 1 if totals[false_alarms.WRONG] else 0
 
 
 def check_unlocated(faults: Faults) -> None:

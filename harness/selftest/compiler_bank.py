@@ -22,7 +22,7 @@ from assay.harness import outcome
 from assay.harness.processes.worker import Answer, ask
 from assay.harness.selftest.backends_bank import kill_of
 from assay.harness.selftest.changed_tree import changed_tree, environment_of
-from assay.harness.selftest.mutant_rows import TESTS, Row, marks_of, near_rows, slice_rows
+from assay.harness.selftest.mutant_rows import SLICES, TESTS, Row, marks_of, near_rows, slice_rows
 from assay.harness.selftest.mutants import GPU, Mutant, read
 from assay.harness.selftest.record import Asked, Kill, Member, Tried
 
@@ -123,7 +123,7 @@ def parts_of(mutant: Mutant | None, level: str) -> Iterator[tuple[str, Callable[
     if mutant is not None:
         yield "near", lambda: near_rows(mutant.near, backend)
         yield TESTS, lambda: [Row(TESTS, marks_of(level), name, "", backend) for name in mutant.tests]
-    yield "slice", lambda: slice_rows(level, backend)
+    yield "slice", lambda: slice_rows(SLICES[level], backend)
 
 
 def failed_of(tree: Path, rows: Sequence[Row], timeout_s: float) -> Failed | None:

@@ -94,9 +94,8 @@ def model_rows(near: Sequence[str], backend: str, start: int = 0) -> list[Row]:
     return [row for row in rows if row.backend == backend]
 
 
-def slice_rows(level: str, backend: str) -> list[Row]:
+def slice_rows(wanted: Slice, backend: str) -> list[Row]:
     """A slice of every suite: drawn programs, semantics, models, operators."""
-    wanted = SLICES[level]
     semantics = _cases(discover(("semantics",)), backend)
     chosen = (unit for unit in units() if hashed(unit.key) % wanted.batches_every == 0)
     return [

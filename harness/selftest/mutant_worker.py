@@ -24,7 +24,7 @@ import pytest
 from assay import compiler
 from assay.harness.batches.batch import How, run_batch
 from assay.harness.batches.batch_report import judged
-from assay.harness.batches.batch_run import Shard, plan
+from assay.harness.batches.batch_run import Shard, Unit, plan
 from assay.harness.batches.sample import Sample
 from assay.harness.case import MODES, SHAPES
 from assay.harness.discover import discover
@@ -72,12 +72,17 @@ def _run_program(row: Row) -> list[Result]:
 
 
 def _run_batch(row: Row) -> Iterator[Result]:
+    yield from run_batch(unit_of(row).batch, How(row.backend, SEED, row.origin.rpartition(".")[2], only=some)).failures
+
+
+def unit_of(row: Row) -> Unit:
+    """The batch that a row names."""
     (unit,) = [unit for unit in _units(row.origin) if unit.key == row.name]
-    yield from run_batch(unit.batch, How(row.backend, SEED, row.origin.rpartition(".")[2], only=some)).failures
+    return unit
 
 
 @functools.cache
-def _units(origin: str) -> tuple[Any, ...]:
+def _units(origin: str) -> tuple[Unit, ...]:
     return tuple(plan(importlib.import_module(origin).batches(), ("",), "", MODES, SHAPES, Shard()))
 
 

@@ -40,6 +40,7 @@ TABLES: Mapping[str, Callable[[], str]] = {
     "located_missed": night.located_missed,
     "banks": selftests.banks,
     "banks_in_words": selftests.banks_in_words,
+    "false_alarms": selftests.false_alarms,
     "night_in_words": night.night_in_words,
     "causes_of_a_night": night.causes_of_a_night,
     "language": measured.language,

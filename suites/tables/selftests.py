@@ -2,6 +2,8 @@
 
 python -m assay.suites.tables.selftests REPORT.json...    keeps what the table needs of the reports
 
+`false_alarms` reads the report of `assay selftest --false-alarms` as it is.
+
 A bank may come in several reports, each of some of its kinds. Of a fault in two of them the later one counts. Each
 keeps the date of its report, its torch and its cores. The file that is kept may itself be the first report.
 """
@@ -21,6 +23,7 @@ from assay.suites.tables.markdown import bullets, literal, table
 from assay.suites.tables.measured import RESULTS, measured
 
 FILE = "selftest_32cores.json"
+ALARMS = "false_alarms_2cores.json"
 KEPT = ("bank", "name", "kind", "killed", "is_right", "reason", "left")
 FACTS = ("date", "torch", "python", "cpu", "cores")
 OF_EACH = ("date", "torch", "cores")
@@ -54,6 +57,21 @@ def banks_in_words() -> str:
             "Such a kill may be a row that was under way when time was up.",
         ]
     )
+
+
+def false_alarms() -> str:
+    """How many rows of right backends are not `same`, by backend and suite, and when and where that was seen."""
+    document = measured(ALARMS)
+    rows = [
+        (literal(each["backend"].rpartition(":")[2]), each["suite"], *map(str, each["counts"].values()))
+        for each in document["results"]
+    ]
+    totals = document["totals"]
+    facts = document["environment"]
+    head = ("backend", "suite", "rows", "`same`", "unsettled", "accused", "of these wrongly")
+    where = f"Torch {facts['torch']}, {facts['cores']} cores, {facts['date'][:10]}. "
+    share = f"Accused wrongly: {totals['wrong']} of {totals['rows']} rows."
+    return table(head, [*rows, ("**all**", "", *map(str, totals.values()))]) + f"\n{where}{share}\n"
 
 
 def _when_and_where(faults: Iterable[Mapping[str, Any]]) -> list[str]:

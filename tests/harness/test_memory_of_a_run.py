@@ -85,7 +85,7 @@ def test_verdicts_are_the_same_where_the_float64_run_lets_go(
 
     def keep_at(self: Oracle, places: Any) -> None:
         lets_go(self, places)
-        for step, seen in enumerate(self.wide):
+        for step, seen in enumerate(self.wide or ()):
             assert isinstance(seen, Observation)
             kept = {(step, "values", path) for path in seen.outputs}
             kept |= {(step, "gradient", path) for path in seen.gradients}

@@ -10,6 +10,7 @@ from torch import fx
 from assay.compiler.entry.dynamo import assay
 from assay.harness.selftest.wrong_backends.exact import edited
 from assay.harness.selftest.wrong_backends.registry import Run, correct
+from assay.harness.selftest.wrong_backends.rounded_once import RoundedOnce
 
 
 @correct
@@ -41,3 +42,14 @@ def records_ahead_of_time(graph: fx.GraphModule, example_inputs: Sequence[object
 def copies_the_module(graph: fx.GraphModule, example_inputs: Sequence[object]) -> Run:
     """A shallow copy of the graph's module."""
     return copy.copy(graph).forward  # type: ignore[no-any-return]
+
+
+@correct
+def rounds_once(graph: fx.GraphModule, example_inputs: Sequence[object]) -> Run:
+    """Dynamo's graph by eager, each operator computed in float64 and rounded once: never eager's last bits."""
+
+    def run(*args: object) -> Sequence[object]:
+        with RoundedOnce():
+            return graph.forward(*args)  # type: ignore[no-any-return]
+
+    return run

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from assay.harness.judge.envelope import (
     FACTOR,
+    LIKE,
     MANY,
     MOST,
     RUNS,
@@ -54,6 +55,18 @@ def test_bound_needs_few_of_the_zeros_without_an_error() -> None:
     centre[:200], errors = 0.0, [error.index_fill(0, torch.arange(200), 0.0) for error in errors]
     bound = bound_of(centre, errors, PRECISION)
     assert torch.equal(bound[200:], by_definition(centre, torch.stack(errors).amax(0))[200:])
+
+
+@pytest.mark.parametrize(("every", "is_alike"), [(4, True), (LIKE, True), (LIKE + 8, False)])
+def test_bound_of_zeros_is_one_where_one_in_64_has_an_error(every: int, is_alike: bool) -> None:
+    """No order says which zeros are beside each other. Where hardly any has an error, most have no bound but ulps."""
+    count = 4 * (LIKE + 8) * LIKE
+    centre, error = torch.zeros(count, dtype=torch.float64), torch.zeros(count, dtype=torch.float64)
+    centre[count // 2 :] = torch.linspace(1.0, 2.0, count // 2, dtype=torch.float64)
+    error[: count // 2 : every] = 1e-7
+    bound = bound_of(centre, [error], PRECISION)[: count // 2]
+    assert bool((bound >= FACTOR * 1e-7).all()) == is_alike
+    assert is_alike or int((bound < 1e-30).sum()) > count // 4
 
 
 def test_bound_of_a_large_tensor_is_that_of_chosen_elements() -> None:

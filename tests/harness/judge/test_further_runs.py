@@ -78,6 +78,25 @@ def test_runs_are_none_for_what_is_equal(nudged: Nudged) -> None:
     assert nudged == []
 
 
+def test_float64_run_is_of_what_is_not_eagers_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """None where all is within a few units in the last place; else up to the act in question, and its numbers alone."""
+    made: list[tuple[int, int]] = []
+    wide = EagerRuns.wide
+
+    def noted(self: EagerRuns) -> Any:
+        found = wide(self)
+        assert not isinstance(found, str)
+        made.append((len(found), sum(len(seen.outputs) for seen in found)))
+        return found
+
+    monkeypatch.setattr(EagerRuns, "wide", noted)
+    assert run(lambda result, call: result).verdict == "same"
+    assert run(lambda result, call: result * (1 + 2e-7)).verdict == "same"
+    assert made == []
+    assert run(lambda result, call: result * 1.1 if call == 3 else result).verdict == "diverged"
+    assert made[0] == (3, 1), "one act in question, the third"
+
+
 def test_runs_are_few_for_what_differs_for_sure(nudged: Nudged) -> None:
     assert run(lambda result, call: result * 1.1).verdict == "diverged"
     assert {index for index, _ in nudged} <= {0, 1, 2, 3}, "no more runs are made of a field that is lost"

@@ -216,7 +216,7 @@ def test_mutants_near_rows_end_with_symbolic_sizes() -> None:
 def test_mutants_slices_grow_with_the_level(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("assay.harness.selftest.mutant_rows.units", tuple)  # listing them takes seconds
     monkeypatch.setattr("assay.harness.selftest.mutant_rows.has_models", lambda: False)
-    sizes = [len(slice_rows(level, "assay")) for level in SLICES]
+    sizes = [len(slice_rows(SLICES[level], "assay")) for level in SLICES]
     assert sizes == sorted(sizes) and sizes[0] > 50
 
 
