@@ -10,6 +10,7 @@ matmul of batches, attention that ends in one   ->     a tensor of its own, no v
 matmul, max_pool1d in dtypes that eager refuses ->     eager's error: what they are taken apart into takes more dtypes
 interpolate of what is by channels, on a GPU    ->     by channels, however few these are
 rms_norm over sizes that are symbols, there     ->     over these numbers, which the graph then holds for
+affine_grid under autocast                      ->     as the product that it is (`grids_under_autocast.py`)
 lstm on a CPU, with gradients                   ->     without oneDNN
 pow(n, x) of a number n that varies             ->     with a tensor of that number: torch has no logarithm of it
 pow(x, n) of an integer n that varies           ->     with a tensor of that integer (`varying_powers.py`)
@@ -48,6 +49,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 from assay.compiler.capture.decompositions.batch_norm import without_cudnn
 from assay.compiler.capture.user_code.far_numbers import with_far_numbers
 from assay.compiler.capture.user_code.gradients_of_any_size import of_any_size
+from assay.compiler.capture.user_code.grids_under_autocast import grid_under_autocast
 from assay.compiler.capture.user_code.reduced_into import reduced_into
 from assay.compiler.capture.user_code.varying_powers import power
 from assay.compiler.capture.user_code.whole_slices import indexed
@@ -115,7 +117,7 @@ class UserCalls(TorchFunctionMode):
             return torch.pow(*base)
         if func in SPREADS and (along := _along_all_dimensions(*args, **kwargs or {})) is not None:
             return func(_first(args, kwargs), **along)
-        for rewritten in (of_any_size, self._laid_out, _of_varying_power):
+        for rewritten in (of_any_size, self._laid_out, _of_varying_power, grid_under_autocast):
             if (found := rewritten(func, args, kwargs or {})) is not None:
                 return found
         if func is torch.tensor and args and isinstance(args[0], torch.SymFloat):

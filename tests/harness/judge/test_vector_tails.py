@@ -11,12 +11,14 @@ from torch import Tensor
 
 from assay.harness.backends.registry import Backend, resolve
 from assay.harness.case import case
+from assay.harness.discover import discover
 from assay.harness.judge.oracle import Oracle
 from assay.harness.judge.vector_tails import PLACES, Placed
 from assay.harness.observe.observation import WITHOUT_POKES
 from assay.harness.observe.scripts import Scripts
 from assay.harness.protocol.acts import DEFAULT, steps
 from assay.harness.run import RunRequest, _Trial, made_call, run_case
+from assay.harness.selftest.backends_bank import PLACE
 
 INF = float("inf")
 TWO_ZEROS = (torch.full((17,), -0.0), torch.zeros(17))
@@ -166,3 +168,10 @@ def test_places_are_tried_where_a_tensor_is_on_a_cpu(device: str, runs: int, mon
     monkeypatch.setattr(_Trial, "_observed", lambda self, calls: counted.append(1) or made)
     assert trial._place_of(Oracle(made, made, None), made) is None
     assert len(counted) == runs
+
+
+def test_places_excuse_numbers_alone() -> None:
+    """The mode that places operators changes how often an operator of the user's lets versions grow."""
+    (written,) = discover(("semantics.operator_mutates_two_overlapping_inputs",))
+    result = run_case(written, "infer", f"{PLACE}:rounds_once,dynamic", RunRequest(timed=False))
+    assert result.verdict == "diverged" and {found.field for found in result.differences} == {"version"}

@@ -187,3 +187,17 @@ def test_powers_that_vary_keep_their_base_alone(function: Callable[[Tensor, int]
                   for y in (found, expected)]  # fmt: skip
         torch.testing.assert_close(*slopes, equal_nan=True)
     assert not totals()["eager"]
+
+
+@pytest.mark.parametrize("size", [[2, 3, 4, 5], [2, 3, 2, 4, 5]])
+@pytest.mark.parametrize("align_corners", [False, True])
+def test_grids_under_autocast_have_its_dtype(size: list[int], align_corners: bool) -> None:
+    def f(theta: Tensor) -> Tensor:
+        return F.affine_grid(theta, size, align_corners=align_corners)
+
+    theta = torch.randn(2, len(size) - 2, len(size) - 1, requires_grad=True)
+    with torch.autocast("cpu", torch.bfloat16):
+        found, expected = torch.compile(f, backend="assay")(theta), f(theta)
+    torch.testing.assert_close(found, expected)
+    slopes = [torch.autograd.grad(grid.float().square().sum(), theta)[0] for grid in (found, expected)]
+    torch.testing.assert_close(*slopes, rtol=2**-6, atol=2**-6)
