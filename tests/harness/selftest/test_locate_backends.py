@@ -67,7 +67,7 @@ def test_locate_takes_a_model_whose_time_was_up_for_no_answer(monkeypatch: pytes
 
 def test_locate_means_the_bank_that_is_asked_for() -> None:
     def named(*banks: str, text: str = "") -> set[str]:
-        return set(to_locate(Faults(banks, True, 1, text, False, False)))
+        return set(to_locate(Faults(banks, True, 1, text, False, False, False)))
 
     assert named("backends") == set(BANK) and named("backends", text=NAME) == {NAME}
     assert len(wanted_backends("gradients", every=2)) == (len(wanted_backends("gradients")) + 1) // 2
