@@ -83,7 +83,8 @@ def halve(captured: Captured, call: Call, compilers: Compilers, journal: Journal
         program = written(partial, compilers.write, journal)
         return program, compilers.backward(program)
 
-    recorded = recorded_backward(call, compilers, journal, divide, saved, hooks)
+    record = recorded_backward(call, compilers, journal, divide, saved, hooks)
+    recorded = lazily(record)
     partial = partial_backward(split.forward, split.backward, build_without, recorded)
     roots = roots_of(split.forward, tuple(captured.leaves), call.sizes().values())
     forward = split.forward if hooks is None else plain.forward
@@ -91,8 +92,7 @@ def halve(captured: Captured, call: Call, compilers: Compilers, journal: Journal
     higher.unpack = unpack
     needs = replace(ambient_needs(call, split.forward.signature), hooks_off=hooks is not None)
     linked = link_differentiable(split, partial, higher, call, needs)
-    again = inlined(call, compilers, journal, divide, saved, hooks)
-    return Halves(split, partial, higher, recorded, again, linked)
+    return Halves(split, partial, higher, recorded, inlined(record), linked)
 
 
 def graphs_of(halves: Halves, compilers: Compilers) -> dict[str, object]:
@@ -112,29 +112,8 @@ def graphs_of(halves: Halves, compilers: Compilers) -> dict[str, object]:
     }
 
 
-def recorded_backward(
-    call: Call,
-    compilers: Compilers,
-    journal: Journal,
-    divide: Divide,
-    saved: SavedValues,
-    hooks: GraphHooks | None = None,
-) -> Callable[..., Sequence[object]]:
-    """The backward operator by operator, for tangents that no kernel takes, as those of a batch are, and for whoever
-    records a whole backward. It is recorded when it is first asked for. `saved` is what the call's forward saves."""
-    return lazily(_recording(call, compilers, journal, divide, saved, hooks))
-
-
-def inlined(
-    call: Call,
-    compilers: Compilers,
-    journal: Journal,
-    divide: Divide,
-    saved: SavedValues,
-    hooks: GraphHooks | None = None,
-) -> Callable[..., object]:
+def inlined(make: Callable[[], PartialBackward]) -> Callable[..., object]:
     """The backward operator by operator, for Dynamo to inline. It is recorded when Dynamo comes to it."""
-    make = _recording(call, compilers, journal, divide, saved, hooks)
 
     def part_of(given: frozenset[int]) -> tuple[Part, fx.GraphModule]:
         part = make().make(given)
@@ -144,14 +123,16 @@ def inlined(
     return inlined_backward(part_of)
 
 
-def _recording(
+def recorded_backward(
     call: Call,
     compilers: Compilers,
     journal: Journal,
     divide: Divide,
     saved: SavedValues,
-    hooks: GraphHooks | None,
+    hooks: GraphHooks | None = None,
 ) -> Callable[[], PartialBackward]:
+    """Records the backward operator by operator, for tangents that no kernel takes, as those of a batch are, and for
+    whoever records a whole backward. `saved` is what the call's forward saves."""
     ambient = Ambient.now()
 
     def divided(compilers: Compilers) -> Split:

@@ -171,7 +171,8 @@ def _graphs(
     late = _Late(kept, call, compilers, journal, Ambient.now())
     own = kept.partial
     parts = {given: late.kept_part(given, part) for given, part in kept.parts.items()}
-    recorded = recorded_backward(call, compilers, journal, divide, kept.saved)
+    record = recorded_backward(call, compilers, journal, divide, kept.saved)
+    recorded = lazily(record)
     partial = PartialBackward(
         late.part, own.layouts, own.zeros, check_versions, own.results, parts, kept_by.part, recorded
     )
@@ -182,7 +183,7 @@ def _graphs(
         "partial_backward": partial,
         "higher_order": higher,
         "recorded_backward": recorded,
-        "inlined_backward": inlined(call, compilers, journal, divide, kept.saved),
+        "inlined_backward": inlined(record),
     }
 
 
