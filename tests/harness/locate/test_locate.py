@@ -15,7 +15,7 @@ from assay.harness.case import Case
 from assay.harness.discover import discover
 from assay.harness.locate import forms_worker
 from assay.harness.locate.bisect import Bisection, command, state_difference
-from assay.harness.locate.forms_worker import ASSERTS, PASSES, RAISES, outcome_of
+from assay.harness.locate.forms_worker import ASSERTS, PASSES, RAISES
 from assay.harness.locate.ladder import Climb, Found, NothingFails
 from assay.harness.locate.profile_worker import bars, first_that_leaves
 from assay.harness.locate.repro import Failing, repro_of, text_of, verified
@@ -32,6 +32,7 @@ from assay.harness.processes.worker import ask, cold_environment
 from assay.harness.protocol.acts import FEW
 from assay.harness.run import RunRequest, run_case
 from assay.harness.selftest.wrong_backends import BANK
+from tests.harness.locate.outcomes_of_texts import outcomes_of
 
 HERE = Path(__file__).parent / "wrong_gelu.py"
 WRONG = "tests.harness.locate.wrong_gelu:wrong"
@@ -313,15 +314,20 @@ def test_repro_knows_every_setting_that_is_observed() -> None:
     assert set(SETTING_TEXTS) == set(SETTINGS)
 
 
-@pytest.mark.parametrize("fault", [each.name for each in LEAVE])
-def test_repro_sees_the_setting_that_a_call_leaves_changed(fault: str) -> None:
-    """Another setting that a file may look at shows nothing of it, and a right backend leaves each as it is."""
+def text_that_shows(fault: str) -> str:
     backend = f"assay.harness.selftest.wrong_backends:{fault}"
     row = run_case(case_of("only_gelu"), "infer", backend, RunRequest(timed=False, protocol=FEW["infer"]))
     assert row.differences and row.differences[0].field == "ambient"
-    text = text_of(case_shrunk("only_gelu", row), "only_gelu", "infer", backend)
-    assert outcome_of(text) == ASSERTS, text
-    assert outcome_of(text.replace(fault, "records_ahead_of_time")) == PASSES, text
+    return text_of(case_shrunk("only_gelu", row), "only_gelu", "infer", backend)
+
+
+def test_repro_sees_each_setting_that_a_call_leaves_changed() -> None:
+    """Another setting that a file may look at shows nothing of it, and a right backend leaves each as it is."""
+    texts = {each.name: text_that_shows(each.name) for each in LEAVE}
+    in_a_right_one = [text.replace(fault, "records_ahead_of_time") for fault, text in texts.items()]
+    wrong = outcomes_of(*texts.values())
+    assert dict(zip(texts, wrong, strict=True)) == dict.fromkeys(texts, ASSERTS)
+    assert outcomes_of(*in_a_right_one) == [PASSES] * len(texts)
 
 
 def test_repro_asserts_another_field_where_the_first_one_shows_in_no_form() -> None:
@@ -372,7 +378,7 @@ eager, compiled = observed(None), observed(None)
 )
 def test_repro_tells_its_own_assertion_from_one_of_the_backend(inside: str, check: str, way: str) -> None:
     text = "from assay.compiler.errors import VerifyError\n" + CHECKS.format(inside=inside, check=check)
-    assert outcome_of(text) == way
+    assert outcomes_of(text) == [way]
     assert verified(text, times=1, ways=frozenset({way})) == 1
 
 
