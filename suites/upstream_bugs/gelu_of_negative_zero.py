@@ -1,7 +1,7 @@
 """gelu of a negative zero is a positive zero where two numbers or more are computed, and a negative one alone.
 
 Kind: wrong result.
-Backends: eager. Seen with torch 2.13.0 (CPU with AVX2, Python 3.11). In float64 and without oneDNN it is negative always.
+Backends: eager. Seen with torch 2.13.0 (CPU with AVX2, Python 3.11). In float64 it is negative always.
 Shows only with AVX2 and without AVX-512, where oneDNN computes gelu.
 """
 
