@@ -104,7 +104,7 @@ class Operation:
     def needs_room(self, name: str) -> None:
         """Raises: Declined where the dtype of the output may not hold number `name`, which eager refuses then."""
         number, dtype = self.symbolic.get(name, self.arguments.get(name)), self.output.dtype
-        if isinstance(number, bool | int | float | torch.SymInt) and not may_hold(dtype, number):
+        if isinstance(number, bool | int | float | complex | torch.SymInt) and not may_hold(dtype, number):
             raise Declined(f"{name} is a number that {dtype} may not hold")
 
     def value(self, name: str, dtype: torch.dtype) -> Expr:
@@ -202,9 +202,11 @@ def element(tensor: Tensor, at: tuple[Index, ...], dtype: torch.dtype) -> Expr:
     return convert(Element(tensor.name, at, tensor.dtype), dtype)
 
 
-def may_hold(dtype: torch.dtype, number: float | torch.SymInt) -> bool:
+def may_hold(dtype: torch.dtype, number: complex | torch.SymInt) -> bool:
     """Whether eager takes a number as an element of that dtype, in each call. Infinities and NaN are numbers of
     floating point, and a negative number wraps round in a dtype without signs."""
+    if isinstance(number, complex):
+        return may_hold(dtype, number.real) and may_hold(dtype, number.imag)
     real = dtype.to_real() if dtype.is_complex else dtype
     if real is torch.bool:
         return True

@@ -362,11 +362,13 @@ def not_equal(operation: Operation, a: Complex, b: Complex) -> Formula:
 
 @on_parts("self", "tensor1", "tensor2", targets="addcmul")
 def addcmul(operation: Operation, x: Complex, a: Complex, b: Complex) -> Complex:
+    operation.needs_room("value")
     return x + parts(operation, "value") * a * b
 
 
 @on_parts("self", "tensor1", "tensor2", targets="addcdiv")
 def addcdiv(operation: Operation, x: Complex, a: Complex, b: Complex) -> Complex:
+    operation.needs_room("value")
     return x + parts(operation, "value") * a / b
 
 
@@ -406,6 +408,8 @@ def power(operation: Operation, x: Complex) -> Complex:
 def where(operation: Operation, a: Complex, b: Complex) -> Complex:
     if operation.tensor("condition").dtype is not torch.bool:
         raise Declined("condition is not boolean")
+    for name in ("self", "other"):
+        operation.needs_room(name)
     return a.where(Formula(operation.value("condition", torch.bool)), b)
 
 
@@ -413,6 +417,7 @@ def where(operation: Operation, a: Complex, b: Complex) -> Complex:
 def masked_fill(operation: Operation, x: Complex, value: Complex) -> Complex:
     if operation.tensor("mask").dtype is not torch.bool:
         raise Declined("mask is not boolean")
+    operation.needs_room("value")
     return value.where(Formula(operation.value("mask", torch.bool)), x)
 
 
@@ -429,6 +434,7 @@ def as_given(argument: str, targets: str) -> None:
 
     @on_parts(argument, targets=targets)
     def given(operation: Operation, value: Complex) -> Complex:
+        operation.needs_room(argument)
         return value
 
 

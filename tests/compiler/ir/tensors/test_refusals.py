@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -198,7 +199,32 @@ def test_a_number_is_refused_that_the_dtype_does_not_hold(name: str, dtype: torc
             torch.testing.assert_close(ours, eager)
 
 
-def _given(function: Callable[..., Any], dtype: torch.dtype, number: int) -> Any:
+FRACTIONAL: dict[str, Callable[[Tensor, float], Any]] = {
+    **{name: NUMBERED[name] for name in ("full", "full_like", "fill", "alpha", "element")},
+    "where": lambda x, n: torch.where(x == 0, x, n),
+    "masked_fill": lambda x, n: x.masked_fill(x == 0, n),
+    "addcmul": lambda x, n: torch.addcmul(x, x, x, value=n),
+    "pad": lambda x, n: F.pad(x, (1, 1), value=n),
+    "scatter": lambda x, n: x.scatter(0, torch.tensor([0]), n),
+    "index_fill": lambda x, n: x.index_fill(0, torch.tensor([0]), n),
+    "unread": lambda x, n: (torch.where(x == 0, x, n), x + 1)[1],
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.complex64], ids=str)
+@pytest.mark.parametrize("name", FRACTIONAL)
+def test_a_fraction_is_refused_that_the_dtype_does_not_hold(name: str, dtype: torch.dtype) -> None:
+    torch._dynamo.reset()
+    compiled = torch.compile(FRACTIONAL[name], backend="assay", dynamic=True)
+    for number in (1.5, 1e300, 2.5, math.inf, -1e39, -0.0):
+        eager, ours = (_given(function, dtype, number) for function in (FRACTIONAL[name], compiled))
+        if isinstance(eager, Exception):
+            assert isinstance(ours, Exception) and is_same_error(eager, ours), (number, eager, ours)
+        else:
+            torch.testing.assert_close(ours, eager, equal_nan=True)
+
+
+def _given(function: Callable[..., Any], dtype: torch.dtype, number: float) -> Any:
     try:
         return function(torch.tensor([1.5, 0.0, 2, 0.25]).to(dtype), number)
     except Exception as error:
