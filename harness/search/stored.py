@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from assay.harness.backends.registry import FLAGS, OWN, WHOLE_BACKWARD
+from assay.harness.backends.registry import FLAGS, OWN, OWN_BACKWARD, WHOLE_BACKWARD
 
 TOLERANCE = 1e-3
 CHECK = '''
 
 BACKEND, SETTINGS, MODE, TOLERANCE = {backend!r}, {settings!r}, {mode!r}, {tolerance!r}
-IS_WHOLE = SETTINGS.pop("compiled_autograd", False)
+IS_WHOLE, IS_OWN = (SETTINGS.pop(name, False) for name in ("compiled_autograd", "own_backward"))
 
 
 def resolved(name):
@@ -17,6 +17,8 @@ def resolved(name):
 
 
 def whole_backward():
+    if IS_OWN:
+        return importlib.import_module("assay").compiled_autograd(SETTINGS.get("options", {{}}))
     if not IS_WHOLE:
         return contextlib.nullcontext()
     from torch._dynamo import compiled_autograd
@@ -143,7 +145,7 @@ def stored(source: str, told: str, backend: str, mode: str, kind: str) -> str:
     tolerance = 0.0 if "values" in kind or "target=aten" in backend else TOLERANCE
     bare, *settings = backend.split(",")
     options = dict(setting.split("=", 1) for setting in settings if "=" in setting)
-    given = {name: True for name in settings if name in (*FLAGS, WHOLE_BACKWARD)} | (
+    given = {name: True for name in settings if name in (*FLAGS, WHOLE_BACKWARD, OWN_BACKWARD)} | (
         {"options": options} if options else {}
     )
     check = CHECK.format(backend=OWN.get(bare, bare), settings=given, mode=mode, tolerance=tolerance)

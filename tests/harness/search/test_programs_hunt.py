@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from click.testing import CliRunner, Result
+from torch._dynamo import compiled_autograd
 
+import assay
 from assay.harness.cli.commands import commands
 from assay.harness.judge.compare import is_identical
 from assay.harness.outcome import Result as Outcome
@@ -20,6 +24,7 @@ from assay.harness.search.generated import Kind
 from assay.harness.search.hunt import Settings
 from assay.harness.search.hunt_worker import _Worker, tried
 from assay.harness.search.shrink import shrink
+from assay.harness.search.stored import stored as text_stored
 from assay.suites.programs import draw
 from tests.sources import ROOT
 
@@ -203,3 +208,43 @@ def test_kinds_include_their_parts() -> None:
 
 def test_identical_runs_are_the_same_bits() -> None:
     assert is_identical((), ())
+
+
+PROGRAM = """
+import torch
+
+
+def inputs():
+    return (torch.ones(2, requires_grad=True),)
+
+
+def program(x):
+    return (x * 2,)
+"""
+
+
+@pytest.mark.parametrize(
+    ("backend", "entered"),
+    [
+        ("assay,own_backward,numerics=exact", [("ours", {"numerics": "exact"})]),
+        ("eager,compiled_autograd", [("torch's", {})]),
+        ("eager", []),
+    ],
+)
+def test_stored_file_compiles_the_whole_backward_where_the_backend_did(
+    backend: str, entered: list[object], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = list[object]()
+
+    def noted(
+        name: str, whole: Callable[[Any], AbstractContextManager[Any]], asked: Any
+    ) -> AbstractContextManager[Any]:
+        found.append((name, asked if isinstance(asked, dict) else {}))
+        return whole(asked)
+
+    for owner, name, whose in ((assay, "compiled_autograd", "ours"), (compiled_autograd, "_enable", "torch's")):
+        monkeypatch.setattr(owner, name, functools.partial(noted, whose, getattr(owner, name)))
+    given = {"__name__": "stored"}
+    exec(text_stored(PROGRAM, "told", backend, "train", "error"), given)
+    assert given["main"]() == 0 and found == entered  # type: ignore[operator]
+    assert "0 of" in capsys.readouterr().out
