@@ -109,8 +109,9 @@ def _edges(given: object) -> list[GradientEdge]:
 
 
 def _fails_in_backward(made: object, wanted: Sequence[GradientEdge]) -> bool:
-    """Whether eager's backward of what a call gave and wrote raises. It can be differentiated afterwards."""
-    made = [value for value in _differentiable(made) if not value.is_leaf]
+    """Whether eager's backward of what a call gave and wrote raises. It can be differentiated afterwards. Views whose
+    history autograd refuses to tell are not asked: each would raise, whatever else of the program is right."""
+    made = [value for value in _differentiable(made) if _is_made(value)]
     if not wanted or not made:
         return False
     with torch.random.fork_rng(devices=[]):
@@ -121,6 +122,13 @@ def _fails_in_backward(made: object, wanted: Sequence[GradientEdge]) -> bool:
             except Exception:
                 return True
     return False
+
+
+def _is_made(value: torch.Tensor) -> bool:
+    try:
+        return not value.is_leaf
+    except RuntimeError:
+        return False
 
 
 def _differentiable(values: object) -> Sequence[torch.Tensor]:

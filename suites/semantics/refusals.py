@@ -260,3 +260,19 @@ def drawn_before_an_index_out_of_range() -> Made:
         return x[at]
 
     return f, (numbers(3), torch.tensor([7])), {}
+
+
+@program(refusal, modes=("train",))
+def backward_refused_beside_a_view_whose_history_is_refused() -> Made:
+    """The call gives all results; the product's backward then needs what was written. Eager tells nothing of a view that
+    was made without gradients, once its base is written."""
+
+    def f(x: Tensor, y: Tensor) -> tuple[Tensor, ...]:
+        z = x * 1
+        with torch.no_grad():
+            seen = z.view_as(z)
+        product = z.prod(0)
+        z.copy_(product)
+        return seen, z, y * 2, product
+
+    return f, (leaf(4), leaf(3)), {}
