@@ -264,8 +264,8 @@ def drawn_before_an_index_out_of_range() -> Made:
 
 @program(refusal, modes=("train",))
 def backward_refused_beside_a_view_whose_history_is_refused() -> Made:
-    """The call gives all results; the product's backward then needs what was written. Eager tells nothing of a view that
-    was made without gradients, once its base is written."""
+    """The call gives all results; the product's backward then needs what was written. Eager tells nothing of a view
+    that was made without gradients, once its base is written."""
 
     def f(x: Tensor, y: Tensor) -> tuple[Tensor, ...]:
         z = x * 1
