@@ -6,6 +6,11 @@ x == n * 2                for n = 2**63 - 1       ->      x == 18446744073709551
 Dynamo hands on a symbol whose number is guarded. What is computed of it has no end, as Python's numbers have none, but
 an operator takes no such symbol.
 
+x * n                     for n = 2**63           ->      x * 9223372036854775808
+
+Eager's operators take such an integer as an unsigned number. Kernels take integers of 64 bits with a sign, and so a
+symbol that an operator is given is guarded to be one. For another number the program is compiled with that alone.
+
 `roll` is the operator whose kernels take no number far below zero, so that eager raises. A symbol that `roll` shifts by
 is guarded to be nearer.
 
@@ -20,6 +25,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
+from torch._dynamo.source import TensorPropertySource
 from torch.fx.experimental.symbolic_shapes import guard_or_true
 
 from assay.compiler.errors import Unsupported
@@ -82,10 +88,21 @@ def _near(shift: Any) -> Any:
     return int(shift)
 
 
+def _is_signed(number: torch.SymInt) -> bool:
+    """Whether an integer has 64 bits with a sign. Sizes and what is computed of them alone have; others are guarded."""
+    sources = number.node.shape_env.var_to_sources
+    given = {source for symbol in number.node.expr.free_symbols for source in sources.get(symbol, ())}
+    if all(isinstance(source, TensorPropertySource) for source in given):
+        return True
+    return bool(guard_or_true(number >= -2 * FAR)) and bool(guard_or_true(number < 2 * FAR))
+
+
 def _number(value: Any) -> Any:
     if isinstance(value, torch.SymInt):
         number = value.node.expr
-        return int(number) if number.is_Integer and abs(number) >= FAR else value
+        if number.is_Integer:
+            return int(number) if abs(number) >= FAR else value
+        return value if _is_signed(value) else int(value)
     if type(value) is slice:
         return slice(*map(_number, (value.start, value.stop, value.step)))
     return tuple(map(_number, value)) if type(value) is tuple else value

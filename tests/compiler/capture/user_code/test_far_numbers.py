@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 import torch
 from torch import Tensor
@@ -61,3 +63,37 @@ def test_a_roll_by_far_numbers_is_as_in_eager(name: str) -> None:
                 compiled(x, n)
         else:
             assert torch.equal(compiled(x, n), expected), n
+
+
+TAKEN: dict[str, Callable[[Tensor, int], Tensor]] = {
+    "add": torch.add,
+    "mul": torch.mul,
+    "rsub": torch.rsub,
+    "div": torch.div,
+    "divided": lambda x, n: n / x,
+    "remainder": torch.remainder,
+    "pow": torch.pow,
+    "xlogy": torch.xlogy,
+    "xlogy of a number": lambda x, n: torch.xlogy(n, x),
+    "lerp": lambda x, n: torch.lerp(x, x * 2, n),
+    "clamp": lambda x, n: torch.clamp(x, max=n),
+    "where": lambda x, n: torch.where(x > 1, x, n),
+    "masked_fill": lambda x, n: x.masked_fill(x > 1, n),
+    "full": lambda x, n: x + torch.full_like(x, n),
+    "twice as much": lambda x, n: x * (2 * n),
+}
+
+
+@pytest.mark.parametrize("name", TAKEN)
+def test_an_integer_of_64_bits_without_a_sign_is_taken_as_in_eager(name: str) -> None:
+    """Whatever integers were given before; and its gradient."""
+    compiled = torch.compile(TAKEN[name], backend=assay, options={"fallback": "error"})
+    for n in (3, GREATEST, GREATEST + 1, 2 * GREATEST + 1, 5):
+        if name == "twice as much" and n > GREATEST:
+            continue  # no number for eager
+        found = []
+        for function in (TAKEN[name], compiled):
+            x = torch.tensor([1.5, 2.5, 0.5], requires_grad=True)
+            result = function(x, n)
+            found.append((result.detach(), *torch.autograd.grad(result.sum(), x)))
+        torch.testing.assert_close(found[1], found[0], equal_nan=True, msg=lambda told, n=n: f"{n}: {told}")
