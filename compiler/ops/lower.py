@@ -26,7 +26,7 @@ from assay.compiler.ir.loops.lowered import Called, Definition, Generated, Lower
 from assay.compiler.ir.loops.rewrite import constant, convert, nodes
 from assay.compiler.ir.tensors.in_place import IS_PLACED, after, part, private, window
 from assay.compiler.ir.tensors.mutating_operators import MUTATING, starts_of, written_where_they_lie
-from assay.compiler.ir.tensors.value_checks import IS_CHECK, MAY_REFUSE
+from assay.compiler.ir.tensors.value_checks import IS_CHECK, MAY_REFUSE, reads
 from assay.compiler.ops.complex.numbers import rule_of
 from assay.compiler.ops.exact import exact
 from assay.compiler.ops.indexing.creation import FILLING
@@ -533,15 +533,22 @@ def has_no_elements(tensor: Tensor) -> bool:
 
 
 def read_for_nothing(graph: torch.fx.Graph) -> frozenset[torch.fx.Node]:
-    """The calls that eager may refuse and that only tensors without elements follow from, which no kernel computes."""
+    """The calls that eager may refuse and that no kernel computes, or not that result of theirs in which it looks at
+    elements, the first one: only tensors without elements follow from it, or what is written over."""
     read: set[torch.fx.Node] = set()
     for node in reversed(graph.nodes):
         if node in read or not node.users or has_effect(node.target):
             value = node.meta.get("val")
             sizes = value.shape if isinstance(value, torch.Tensor) else ()
             if not any(isinstance(size, int) and size == 0 for size in sizes):
-                read.update(node.all_input_nodes)
-    return frozenset(node for node in graph.nodes if MAY_REFUSE in node.meta and node not in read)
+                read.update(given for given in node.all_input_nodes if reads(node, given))
+    return frozenset(node for node in graph.nodes if MAY_REFUSE in node.meta and not _first_of(node) & read)
+
+
+def _first_of(node: torch.fx.Node) -> set[torch.fx.Node]:
+    """What takes the first result of a call of several, or the call."""
+    parts = [user for user in node.users if user.target is operator.getitem]
+    return {user for user in parts if user.args[1] == 0} if parts else {node}
 
 
 def nothing(operation: Operation) -> Result:

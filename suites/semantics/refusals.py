@@ -276,3 +276,24 @@ def backward_refused_beside_a_view_whose_history_is_refused() -> Made:
         return seen, z, y * 2, product
 
     return f, (leaf(4), leaf(3)), {}
+
+
+@program(refusal, on_device)
+def loss_out_of_range_that_is_written_over() -> Made:
+    """Its backward reads how many labels there are, and nobody the loss."""
+    return lambda x, labels: F.cross_entropy(x, labels).zero_() + x.sum(), (leaf(2, 3), torch.tensor([0, 7])), {}
+
+
+@program(refusal, on_device)
+def lookup_out_of_range_that_is_written_over() -> Made:
+    return lambda x, at: (x[at] * 2).fill_(3), (leaf(3, 3), torch.tensor([0, 7])), {}
+
+
+@program(refusal, on_device)
+def all_of_a_lookup_out_of_range_is_written_over() -> Made:
+    def f(x: Tensor, at: Tensor) -> Tensor:
+        found = x.gather(0, at)
+        found[:] = x[:1, :2]
+        return found
+
+    return f, (leaf(3, 3), torch.tensor([[0, 7]])), {}

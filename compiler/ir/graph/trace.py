@@ -44,7 +44,7 @@ from assay.compiler.ir.graph.writes.views_beyond import check_unread
 from assay.compiler.ir.graph.writes.watching import Recording, Replacement, Restrided, Watching
 from assay.compiler.ir.tensors.layout.strides import SYMBOLIC, Symbolic
 from assay.compiler.ir.tensors.mutating_operators import functional_elem
-from assay.compiler.ir.tensors.value_checks import IS_CHECK, MAY_REFUSE, may_refuse
+from assay.compiler.ir.tensors.value_checks import IS_CHECK, MAY_REFUSE, may_refuse, reads
 from assay.compiler.ir.tensors.wrappers import (
     RAGGED,
     Recipe,
@@ -498,10 +498,10 @@ def _tells_effect(target: torch._ops.OpOverload) -> bool:
 
 
 def _keep_checks(graph: fx.Graph) -> None:
-    """Makes checks of the calls that eager may refuse and that lead to no output."""
+    """Makes checks of the calls that eager may refuse and that lead to no output, or whose elements no call reads."""
     live: set[fx.Node] = set()
     for node in reversed(list(graph.nodes)):
-        is_read = any(user in live for user in node.users)
+        is_read = any(user in live and reads(user, node) for user in node.users)
         if not is_read and MAY_REFUSE in node.meta:
             node.meta[IS_CHECK] = True
         if is_read or has_effect(node):

@@ -38,6 +38,14 @@ OF_ELEMENTS = frozenset(
 DIVISIONS = frozenset("div floor_divide remainder fmod".split())
 """Those that refuse a zero among integer divisors."""
 NUMBERS = ("number", "float")
+OF_FORM = frozenset(
+    "zero fill copy zeros_like ones_like full_like empty_like rand_like randn_like randint_like new_zeros new_ones "
+    "new_full new_empty new_empty_strided normal_functional uniform exponential geometric cauchy log_normal random"
+    "".split()
+)
+"""Operators that read the form of their first argument, and none of its elements: what it was is written over."""
+OF_FORM_IN_PART = {"bernoulli": ("p", "Tensor")}
+"""Those that do so by some of their overloads."""
 
 
 def may_refuse(node: fx.Node) -> bool:
@@ -49,6 +57,19 @@ def may_refuse(node: fx.Node) -> bool:
     if name in OF_ELEMENTS or (name in DIVISIONS and _divides_integers(node)):
         return True
     return any(_may_not_fit(traced_value(argument)) for argument in _numbers_of(node, target))
+
+
+def reads(call: fx.Node, value: fx.Node) -> bool:
+    """Whether a call reads elements of one of its arguments."""
+    target = call.target
+    if not isinstance(target, torch._ops.OpOverload) or target.namespace != "aten":
+        return True
+    name = target._schema.name.removeprefix("aten::")
+    if name not in OF_FORM and target._overloadname not in OF_FORM_IN_PART.get(name, ()):
+        return True
+    rest: list[fx.Node] = []
+    fx.node.map_arg((call.args[1:], call.kwargs), rest.append)
+    return value in rest
 
 
 def _may_not_fit(number: object) -> bool:
