@@ -4,7 +4,8 @@ x[1 - n :]                for n = -(2**63)        ->      x[9223372036854775809:
 x == n * 2                for n = 2**63 - 1       ->      x == 18446744073709551614     which is an unsigned number
 
 Dynamo hands on a symbol whose number is guarded. What is computed of it has no end, as Python's numbers have none, but
-an operator takes no such symbol.
+an operator takes no such symbol. A list with a symbol, as in `as_tensor([n, 1])` or `x[[n, 0]]`, becomes a tensor of 32
+bits, and what lies beyond is lost in silence (upstream_bugs/list_with_a_large_integer.py).
 
 x * n                     for n = 2**63           ->      x * 9223372036854775808
 
@@ -101,8 +102,10 @@ def _number(value: Any) -> Any:
     if isinstance(value, torch.SymInt):
         number = value.node.expr
         if number.is_Integer:
-            return int(number) if abs(number) >= FAR else value
+            return int(number)
         return value if _is_signed(value) else int(value)
     if type(value) is slice:
         return slice(*map(_number, (value.start, value.stop, value.step)))
+    if isinstance(value, list):
+        return [*map(_number, value)]
     return tuple(map(_number, value)) if type(value) is tuple else value

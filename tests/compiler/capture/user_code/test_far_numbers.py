@@ -97,3 +97,33 @@ def test_an_integer_of_64_bits_without_a_sign_is_taken_as_in_eager(name: str) ->
             result = function(x, n)
             found.append((result.detach(), *torch.autograd.grad(result.sum(), x)))
         torch.testing.assert_close(found[1], found[0], equal_nan=True, msg=lambda told, n=n: f"{n}: {told}")
+
+
+def written_by_a_list(x: Tensor, n: int) -> Tensor:
+    y = x * 1
+    y[[n, 0]] = 7
+    return y
+
+
+IN_A_LIST: dict[str, Callable[[Tensor, int], Tensor]] = {
+    "as_tensor": lambda x, n: torch.as_tensor([n, 1]) * 1,
+    "tensor": lambda x, n: torch.tensor([[n, 0], [1, 2]]) + 0,
+    "new_tensor": lambda x, n: x.new_tensor([n, 0], dtype=torch.int64),
+    "index": lambda x, n: x[[n, 0]],
+    "index beside none": lambda x, n: x[None, [n, 0]],
+    "write": written_by_a_list,
+}
+
+
+@pytest.mark.parametrize("name", IN_A_LIST)
+def test_a_number_in_a_list_is_all_of_its_bits(name: str) -> None:
+    """Also beyond the 32 bits that torch keeps of a symbol in a list."""
+    compiled = torch.compile(IN_A_LIST[name], backend=assay, options={"fallback": "error"})
+    for n in (2, 1 << 31, -(1 << 31) - 1, (1 << 62) - 1, -(1 << 62) - 1, LEAST, GREATEST):
+        found: list[object] = []
+        for function in (IN_A_LIST[name], compiled):
+            try:
+                found.append(function(torch.arange(9.0), n).tolist())
+            except IndexError:
+                found.append("refused")
+        assert found[0] == found[1], (n, found)
