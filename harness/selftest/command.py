@@ -88,7 +88,10 @@ FAULTS = group(
     ),
     click.option("--filter", "text", default="", metavar="TEXT[,TEXT]", help="Only faults of such a name or kind."),
     click.option(
-        "--resume", "resumes", is_flag=True, help="--locate: leave out what the file of --json holds, and add to it."
+        "--resume",
+        "resumes",
+        is_flag=True,
+        help="--locate, --false-alarms: leave out what the file of --json holds, and add to it.",
     ),
     click.option(
         "--models", "in_models", is_flag=True, help="--locate: a bug by a model that shows it, not by what is near."
@@ -134,7 +137,7 @@ def selftest(faults: Faults, ground: Ground, jobs: int, timeout_s: float, json_p
         sys.exit(locate(console, work, faults.resumes, jobs, json_path))
     check_unlocated(faults)
     if faults.of_right:
-        sys.exit(watch_right(console, ground.level, faults.text, json_path))
+        sys.exit(watch_right(console, ground.level, faults, json_path))
     chosen, size, seed = opened(faults.banks), ground.size, ground.seed
     rows = rows_of(console, ground) if any(bank.name == "backends" for bank in chosen) else ()
     asked = Asked(rows, MODES, size, seed, timeout_s, own_mode_only=ground.quick, level=ground.level)
@@ -148,33 +151,52 @@ def selftest(faults: Faults, ground: Ground, jobs: int, timeout_s: float, json_p
     sys.exit(INTERRUPTED if interrupted else 0 if all(each.passes for each in found) else 1)
 
 
-def watch_right(console: Console, level: str, text: str, json_path: Path | None) -> int:
+def watch_right(console: Console, level: str, faults: Faults, json_path: Path | None) -> int:
     """`assay selftest --false-alarms`; its exit status: 0 where no right backend is accused wrongly.
 
-    Raises: click.UsageError where no right backend has such a name.
+    Raises: click.UsageError where no right backend has such a name, and for a report that cannot be gone on with.
     """
-    found: list[false_alarms.Watched] = []
-    for each in false_alarms.watch_all(level, text):
-        found.append(each)
+    facts = environment("cpu") | {"level": level}
+    before = watched_before(json_path, facts) if faults.resumes and json_path is not None else []
+    found = {(each.backend, each.suite): each for each in before}
+    told = {alarm for each in before for alarm in each.alarms}
+    for each in false_alarms.watch_all(level, faults.text, before):
+        found[each.backend, each.suite] = each
         console.print(Text(false_alarms.line_of(each)), soft_wrap=True)
-        for alarm in each.alarms:
+        for alarm in (alarm for alarm in each.alarms if alarm not in told):
+            told.add(alarm)
             console.print(Text(f"  {alarm.kind}: {alarm.kill}"), soft_wrap=True)
         if json_path is not None and json_path != report.STDOUT:  # should it be interrupted, it holds these
-            report.write_json(json_path, report.finite(false_alarms.document(found, environment("cpu"))))
+            report.write_json(json_path, report.finite(false_alarms.document([*found.values()], facts)))
     if not found:
-        raise click.UsageError(f"--filter {text!r} leaves no backend; there are {', '.join(false_alarms.RIGHT)}")
+        raise click.UsageError(f"--filter {faults.text!r} leaves no backend; there are {', '.join(false_alarms.RIGHT)}")
     if json_path is not None:
-        report.write_json(json_path, report.finite(false_alarms.document(found, environment("cpu"))))
-    totals = false_alarms.totals(found)
+        report.write_json(json_path, report.finite(false_alarms.document([*found.values()], facts)))
+    totals = false_alarms.totals(found.values())
     console.print(Text(", ".join(f"{count} {name}" for name, count in totals.items()), style="bold"), soft_wrap=True)
     return 1 if totals[false_alarms.WRONG] else 0
 
 
+def watched_before(json_path: Path, facts: Mapping[str, Any]) -> list[false_alarms.Watched]:
+    """What an earlier run wrote to the file; nothing where there is none.
+
+    Raises: click.UsageError for a report that cannot be gone on with.
+    """
+    if not json_path.is_file():
+        return []
+    try:
+        return false_alarms.read(json.loads(json_path.read_text()), facts)
+    except ValueError as error:
+        raise click.UsageError(f"--resume: {json_path} cannot be gone on with: {error}") from error
+
+
 def check_unlocated(faults: Faults) -> None:
-    """Raises: click.UsageError for options that --locate alone reads."""
-    given = {"--every": faults.every > 1, "--resume": faults.resumes, "--models": faults.in_models}
+    """Raises: click.UsageError for options that --locate alone reads, or that and --false-alarms."""
+    given = {"--every": faults.every > 1, "--models": faults.in_models}
     if unread := [option for option, is_given in given.items() if is_given]:
         raise click.UsageError(f"{unread[0]} is read by --locate alone")
+    if faults.resumes and not faults.of_right:
+        raise click.UsageError("--resume is read by --locate and --false-alarms alone")
 
 
 Work = Mapping[str, Callable[[], locate_bank.Located]]

@@ -3,13 +3,18 @@
 A row that is not `same` is an accusation, or else `unsettled`: eager itself does not tell. Some accusations are
 `explained`, as Dynamo has faults of its own: by the ledger, or as Dynamo with eager behind it fails in the same way.
 All others are `wrong`.
+
+Rows are run in blocks, in an order that their names give, and each backend on each suite has its turn. So a run that is
+cut short has some of everything, and another one can go on behind it. That one runs again what was accused wrongly: the
+record counts those rows that are not any more as `mended`.
 """
 
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, astuple, dataclass
+from dataclasses import asdict, astuple, dataclass, fields
 from typing import Any
 
 from assay.harness import outcome
@@ -17,7 +22,7 @@ from assay.harness.backends.registry import is_given_shapes
 from assay.harness.processes.worker import Answer, ask, cold_environment
 from assay.harness.search.hunt import UNSETTLED
 from assay.harness.selftest.backends_bank import PLACE, kill_of
-from assay.harness.selftest.mutant_rows import BATCH, DEFAULT, NIGHTLY, PROGRAM, QUICK, Row, Slice, slice_rows
+from assay.harness.selftest.mutant_rows import BATCH, DEFAULT, NIGHTLY, PROGRAM, QUICK, Row, Slice, hashed, slice_rows
 from assay.harness.selftest.record import Kill
 
 RIGHT: Mapping[str, str] = {
@@ -33,45 +38,72 @@ SLICES: Mapping[str, Slice] = {
 }
 """How much of each suite, by the level that is asked for. Drawn programs cost the least."""
 WORKER = "assay.harness.selftest.alarms_worker"
+SCHEMA = 2
+BLOCK = 20
+"""How many rows one process runs."""
 ROW_S = 900.0
-"""How long the rows of a suite may take, for each of them."""
+"""How long the rows of a block may take, for each of them."""
 SUITES = {PROGRAM: "programs", BATCH: "ops"}
 """The suite of a row that is no case; a case has it in its name."""
-ACCUSED, WRONG = "accused", "wrong"
-COUNTS = ("rows", "same", "unsettled", ACCUSED, WRONG)
+UNSETTLED_KIND, EXPLAINED, ACCUSED, WRONG, MENDED = "unsettled", "explained", "accused", "wrong", "mended"
+COUNTS = ("rows", "same", UNSETTLED_KIND, ACCUSED, WRONG, MENDED)
 
 
 @dataclass(frozen=True, slots=True)
 class Alarm:
-    """A row of a right backend that is not `same`: by what, and whether the ledger explains it."""
+    """A row of a right backend that is not `same`: by what, whether the ledger explains it, and its place."""
 
     kill: Kill
     kind: str
+    place: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Watched:
-    """How a right backend fared over the rows of a suite."""
+    """How a right backend fared over the rows of a suite, up to the place `reached` in their order.
+
+    `mended`: how many rows were accused wrongly at first, and were not when they were run again.
+    """
 
     backend: str
     suite: str
-    rows: int
-    alarms: tuple[Alarm, ...]
-    seconds: float
+    rows: int = 0
+    alarms: tuple[Alarm, ...] = ()
+    seconds: float = 0.0
+    reached: str = ""
+    mended: int = 0
 
     def counts(self) -> dict[str, int]:
         """How many rows there were of each kind. Those that are accused wrongly are among the accused."""
-        unsettled = sum(alarm.kind == "unsettled" for alarm in self.alarms)
+        unsettled = sum(alarm.kind == UNSETTLED_KIND for alarm in self.alarms)
         wrong = sum(alarm.kind == WRONG for alarm in self.alarms)
-        found = (self.rows, self.rows - len(self.alarms), unsettled, len(self.alarms) - unsettled, wrong)
+        accused = len(self.alarms) - unsettled
+        found = (self.rows, self.rows - len(self.alarms), unsettled, accused, wrong, self.mended)
         return dict(zip(COUNTS, found, strict=True))
 
 
-def watch_all(level: str, text: str) -> Iterator[Watched]:
-    """Each right backend whose name has one of the texts, over each suite, as they end."""
-    for backend in (name for name in RIGHT if any(part in name for part in text.split(","))):
-        for suite, rows in _by_suite(rows_for(backend, level)).items():
-            yield watch(backend, suite, rows)
+def place_of(row: Row) -> str:
+    """Where a row stands in the order in which rows are run. Rows that are new or gone move no other."""
+    name = f"{row} {row.mode} {row.backend}"
+    return f"{hashed(name):08x} {name}"
+
+
+def watch_all(level: str, text: str, before: Sequence[Watched] = ()) -> Iterator[Watched]:
+    """Each right backend whose name has one of the texts, over each suite in turn, whenever a block of rows has ended.
+
+    `before` is what an earlier run came to. It goes on behind it.
+    """
+    known = {(each.backend, each.suite): each for each in before}
+    waiting = deque(
+        watch(known.get((backend, suite), Watched(backend, suite)), rows)
+        for backend in (name for name in RIGHT if any(part in name for part in text.split(",")))
+        for suite, rows in _by_suite(rows_for(backend, level)).items()
+    )
+    while waiting:
+        running = waiting.popleft()
+        if (found := next(running, None)) is not None:
+            yield found
+            waiting.append(running)
 
 
 def rows_for(backend: str, level: str) -> list[Row]:
@@ -88,40 +120,65 @@ def _by_suite(rows: Iterable[Row]) -> dict[str, list[Row]]:
     return found
 
 
-def watch(backend: str, suite: str, rows: Sequence[Row]) -> Watched:
-    """Runs the rows in a process of their own, and in a fresh one behind a row that ends it.
+def watch(watched: Watched, rows: Iterable[Row]) -> Iterator[Watched]:
+    """Runs again what was accused wrongly, then the rows behind the place that was reached; says how each block ends.
 
     Raises: RuntimeError for a process that begins no row.
     """
-    start, count, alarms, left = time.monotonic(), 0, list[Alarm](), list(rows)
+    wrong = {alarm.place for alarm in watched.alarms if alarm.kind == WRONG}
+    placed = {place_of(row): row for row in rows}
+    again = [placed[place] for place in sorted(wrong & placed.keys())]
+    left = [*again, *(placed[place] for place in sorted(placed) if place > watched.reached)]
     with cold_environment() as environment:
         while left:
-            answer = ask(WORKER, {"rows": [astuple(row) for row in left]}, ROW_S * len(left), environment)
-            begun = [line["begins"] for line in answer.lines if "begins" in line]
+            start = time.monotonic()
+            block = left[:BLOCK]
+            answer = ask(WORKER, {"rows": [astuple(row) for row in block]}, ROW_S * len(block), environment)
+            begun = block[: sum("begins" in line for line in answer.lines)]
             if not begun:
                 raise RuntimeError(f"no row began: {answer.failure}")
-            found = alarms_of(answer, begun[-1])
-            count += sum(line["ended"] for line in answer.lines if "ended" in line) + (answer.failure is not None)
-            alarms += found
+            watched = added(watched, begun, answer, time.monotonic() - start)
             left = left[len(begun) :]
-    return Watched(backend, suite, count, tuple(alarms), time.monotonic() - start)
+            yield watched
 
 
-def alarms_of(answer: Answer, last: Sequence[str]) -> list[Alarm]:
+def added(watched: Watched, begun: Sequence[Row], answer: Answer, seconds: float) -> Watched:
+    """With what a process came to on the rows that it began. A row that was there before is counted once."""
+    places = [place_of(row) for row in begun]
+    ended = [line["ended"] for line in answer.lines if "ended" in line] + [1] * (answer.failure is not None)
+    new = sum(count for place, count in zip(places, ended, strict=False) if place > watched.reached)
+    others = [alarm for alarm in watched.alarms if alarm.place not in places]
+    alarms = alarms_of(answer, begun)
+    wrong_then = sum(alarm.kind == WRONG for alarm in watched.alarms if alarm.place in places)
+    wrong_now = sum(alarm.kind == WRONG for alarm in alarms if alarm.place <= watched.reached)
+    return Watched(
+        watched.backend,
+        watched.suite,
+        watched.rows + new,
+        (*others, *alarms),
+        watched.seconds + seconds,
+        max(watched.reached, *places),
+        watched.mended + max(0, wrong_then - wrong_now),
+    )
+
+
+def alarms_of(answer: Answer, begun: Sequence[Row]) -> list[Alarm]:
     """The rows of an answer that are not `same`; the last that began is one if it ended the process."""
-    found = []
-    for line in (line for line in answer.lines if "row" in line):
-        result = outcome.read(line["row"])
-        kind = "unsettled" if result.verdict in UNSETTLED else "explained" if line["passes"] else WRONG
-        found.append(Alarm(kill_of(result), kind))
+    found, number = list[Alarm](), -1
+    for line in answer.lines:
+        number += "begins" in line
+        if "row" in line:
+            result = outcome.read(line["row"])
+            passes = EXPLAINED if line["passes"] else WRONG
+            kind = UNSETTLED_KIND if result.verdict in UNSETTLED else passes
+            found.append(Alarm(kill_of(result), kind, place_of(begun[number])))
     if answer.failure is not None:
         verdict, said = answer.failure
-        case, mode = last
-        found.append(Alarm(Kill(case, mode, verdict, detail=said), WRONG))
+        found.append(Alarm(Kill(str(begun[-1]), begun[-1].mode, verdict, detail=said), WRONG, place_of(begun[-1])))
     return found
 
 
-def totals(found: Sequence[Watched]) -> dict[str, int]:
+def totals(found: Iterable[Watched]) -> dict[str, int]:
     """The sums over all backends and suites."""
     counted = [each.counts() for each in found]
     return {name: sum(counts[name] for counts in counted) for name in COUNTS}
@@ -130,7 +187,26 @@ def totals(found: Sequence[Watched]) -> dict[str, int]:
 def document(found: Sequence[Watched], facts: Mapping[str, Any]) -> dict[str, Any]:
     """The JSON report: totals, and for each backend on each suite its counts and all rows that are not `same`."""
     results = [{**asdict(each), "counts": each.counts()} for each in found]
-    return {"schema": 1, "environment": dict(facts), "totals": totals(found), "results": results}
+    return {"schema": SCHEMA, "environment": dict(facts), "totals": totals(found), "results": results}
+
+
+def read(report: Mapping[str, Any], facts: Mapping[str, Any]) -> list[Watched]:
+    """What a report holds, to go on behind it.
+
+    Raises: ValueError for a report of another torch or another slice, or one that says not how far it came.
+    """
+    if report["schema"] != SCHEMA:
+        raise ValueError(f"its schema is {report['schema']}, and not {SCHEMA}")
+    for name in ("torch", "level"):
+        if report["environment"].get(name) != facts[name]:
+            raise ValueError(f"its {name} is {report['environment'].get(name)}, and not {facts[name]}")
+    return [_of_data(each) for each in report["results"]]
+
+
+def _of_data(data: Mapping[str, Any]) -> Watched:
+    own = {field.name: data[field.name] for field in fields(Watched)}
+    alarms = tuple(Alarm(**each | {"kill": Kill(**each["kill"])}) for each in data["alarms"])
+    return Watched(**own | {"alarms": alarms})
 
 
 def line_of(each: Watched) -> str:

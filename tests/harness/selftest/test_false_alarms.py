@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
+import json
 
 import pytest
 import torch
@@ -12,6 +14,7 @@ from assay.harness.case import Case, Made
 from assay.harness.outcome import Difference, Result
 from assay.harness.processes.worker import Answer
 from assay.harness.run import RunRequest, run_case
+from assay.harness.selftest import false_alarms
 from assay.harness.selftest.alarms_worker import is_dynamos, judged
 from assay.harness.selftest.backends_bank import PLACE
 from assay.harness.selftest.false_alarms import (
@@ -19,11 +22,17 @@ from assay.harness.selftest.false_alarms import (
     WRONG,
     Alarm,
     Watched,
+    added,
     alarms_of,
+    document,
+    place_of,
+    read,
     rows_for,
     totals,
+    watch,
+    watch_all,
 )
-from assay.harness.selftest.mutant_rows import CASE, DEFAULT, Row
+from assay.harness.selftest.mutant_rows import CASE, DEFAULT, PROGRAM, QUICK, Row
 from assay.harness.selftest.record import Kill
 from assay.harness.selftest.wrong_backends.rounded_once import RoundedOnce
 
@@ -77,18 +86,75 @@ def test_faults_of_dynamo_explain_what_it_shows_alone() -> None:
     assert not is_dynamos(dataclasses.replace(case, backend="eager-none"), result)
 
 
+def answer_of(*verdicts: tuple[Result, bool] | None, failure: tuple[str, str] | None = None) -> Answer:
+    """A worker's answer on rows of which each ends with nothing to say, or with a verdict that passes or not."""
+    lines: list[dict[str, object]] = []
+    for verdict in verdicts:
+        lines.append({"begins": ["programs.8", "train"]})
+        if verdict is not None:
+            lines.append({"row": dataclasses.asdict(verdict[0]), "passes": verdict[1]})
+        lines.append({"ended": 1})
+    return Answer((*lines, {"begins": ["programs.8", "train"]}) if failure else tuple(lines), failure)
+
+
+def rows_named(*names: str) -> list[Row]:
+    """Rows in the order in which they are run."""
+    return sorted((Row(PROGRAM, "", name, "train", "right") for name in names), key=place_of)
+
+
+WRONGLY = (row("values", "1 of 3 elements"), False)
+"""A verdict that accuses a right backend, and that nothing explains."""
+
+
 def test_alarms_are_counted_by_what_they_are() -> None:
-    rows = [
-        (row("values", "1 of 3 elements"), False, WRONG),
-        (row("values", "1 of 3 elements"), True, "explained"),
-        (row("values", "eager's own error", "reference-unstable"), False, "unsettled"),
-    ]
-    lines = tuple({"row": dataclasses.asdict(result), "passes": passes} for result, passes, _ in rows)
-    found = alarms_of(Answer(lines, ("crash", "signal 11")), ("zoo.bert", "infer"))
-    assert [alarm.kind for alarm in found] == [*(kind for _, _, kind in rows), WRONG]
-    watched = Watched("eager", "programs", 9, tuple(found), 1.0)
-    assert watched.counts() == {"rows": 9, "same": 5, "unsettled": 1, "accused": 3, "wrong": 2}
+    explained, unsettled = (WRONGLY[0], True), (row("values", "eager's own error", "reference-unstable"), False)
+    begun = rows_named("1", "2", "3", "4", "5")
+    answer = answer_of(WRONGLY, explained, unsettled, None, failure=("crash", "signal 11"))
+    found = alarms_of(answer, begun)
+    assert [alarm.kind for alarm in found] == [WRONG, "explained", "unsettled", WRONG]
+    assert [alarm.place for alarm in found] == [place_of(begun[number]) for number in (0, 1, 2, 4)]
+    watched = added(Watched("right", "programs"), begun, answer, 1.0)
+    assert watched.counts() == {"rows": 5, "same": 1, "unsettled": 1, "accused": 3, "wrong": 2, "mended": 0}
     assert totals([watched, watched])["wrong"] == 4
+
+
+def test_rows_accused_wrongly_are_counted_once_and_mended_where_they_are_no_longer() -> None:
+    first = rows_named("1", "2", "3")
+    watched = added(Watched("right", "programs"), first, answer_of(WRONGLY, None, WRONGLY), 1.0)
+    assert watched.reached == place_of(first[-1])
+    again = added(watched, [first[0], first[2]], answer_of(None, WRONGLY), 1.0)
+    assert again.counts() == {"rows": 3, "same": 2, "unsettled": 0, "accused": 1, "wrong": 1, "mended": 1}
+    assert again.alarms[0].place == place_of(first[2]) and again.reached == watched.reached
+
+
+def test_a_run_goes_on_behind_the_rows_that_its_report_holds(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[list[str]] = []
+
+    def ask(worker: str, request: dict[str, list[list[str]]], limit_s: float, environment: object) -> Answer:
+        asked.append([name for _, _, name, _, _ in request["rows"]])
+        return answer_of(*[WRONGLY if name == "2" else None for name in asked[-1]])
+
+    monkeypatch.setattr(false_alarms, "ask", ask)
+    monkeypatch.setattr(false_alarms, "BLOCK", 2)
+    rows = rows_named(*map(str, range(6)))
+    facts = {"torch": "2", "level": DEFAULT}
+    cut_short = next(watch(Watched("right", "programs"), rows))
+    report = json.loads(json.dumps(document([cut_short], facts)))
+    (before,) = read(report, facts)
+    assert before == cut_short
+    *_, last = watch(before, rows[::-1])
+    wrong = [name for name in asked[0] if name == "2"]
+    assert sorted(name for block in asked for name in block) == sorted([*(each.name for each in rows), *wrong])
+    assert last.rows == 6 and last.counts()["wrong"] == 1
+    with pytest.raises(ValueError, match="its level is default, and not nightly"):
+        read(report, facts | {"level": "nightly"})
+
+
+def test_a_run_that_is_cut_short_has_rows_of_every_suite(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(false_alarms, "ask", lambda _, request, *__: answer_of(*[None for _ in request["rows"]]))
+    found = list(itertools.islice(watch_all(QUICK, "eager-none"), 5))
+    assert [each.suite for each in found[:4]] == ["programs", "semantics", "zoo", "ops"]
+    assert found[4].suite == "programs" and found[4].rows > found[0].rows
 
 
 def test_rows_of_a_wrong_backend_are_accused() -> None:
