@@ -29,6 +29,8 @@ SINGLE = {torch.float64: torch.float32, torch.complex128: torch.complex64}
 Convert = Callable[[Tensor], Tensor]
 WIDE = {dtype: torch.complex128 for dtype in (torch.complex32, torch.complex64, torch.complex128)}
 NEARBY = 2.0**-12
+KINDS = 65_521
+"""A prime: by the remainder of its bits, a number is one of so many kinds, which are moved alike."""
 CPU = torch.device("cpu")
 PIECE = 1 << 26
 """Numbers that are moved at once: what moves them takes several times their room."""
@@ -94,11 +96,12 @@ def nearby(seed: int) -> Convert:
     return _moved(seed, lambda flat: flat.dtype in SINGLE, draw, move)
 
 
-def nudged(seed: int, moves_whole: bool = True, least: float = 0.0) -> Convert:
+def nudged(seed: int, moves_whole: bool = True, least: float = 0.0, moves_alike: bool = False) -> Convert:
     """Moves every floating number to a neighbour, up or down at random: what one more rounding could have done.
 
     Without `moves_whole` whole numbers stay: labels and flags, which no rounding made. No number moves by
-    less than `least` of itself, but for one in float64.
+    less than `least` of itself, but for one in float64. With `moves_alike` equal numbers stay equal, and numbers stay
+    each other's negatives. So a row of one number keeps a variance of zero, and what cancels still does.
     """
 
     def move(flat: Tensor, drawn: Tensor) -> Tensor:
@@ -111,7 +114,12 @@ def nudged(seed: int, moves_whole: bool = True, least: float = 0.0) -> Convert:
     def draw(flat: Tensor, **given: Any) -> Tensor:
         return torch.randint(0, 2, flat.shape, dtype=torch.bool, **given)
 
-    return _moved(seed, lambda flat: flat.is_floating_point() and torch.finfo(flat.dtype).bits >= 16, draw, move)
+    def draw_alike(flat: Tensor, **_: Any) -> Tensor:
+        ups = torch.randint(0, 2, (KINDS,), dtype=torch.bool, generator=torch.Generator().manual_seed(seed))
+        return ups.to(flat.device)[flat.abs().double().view(torch.int64) % KINDS]
+
+    drawn = draw_alike if moves_alike else draw
+    return _moved(seed, lambda flat: flat.is_floating_point() and torch.finfo(flat.dtype).bits >= 16, drawn, move)
 
 
 def _moved(

@@ -108,19 +108,19 @@ class EagerRuns:
             return str(error)
 
     def nudged(
-        self, dtype: torch.dtype | None, moves_whole: bool, index: int, rounded: torch.dtype | None = None
+        self, dtype: torch.dtype | None, moves_freely: bool, index: int, rounded: torch.dtype | None = None
     ) -> Part | None:
         """A run with every number of the call moved by one rounding: of its own, or of a wider dtype in which all is
-        computed, or of one to which all is `rounded`. Whole numbers may stay. None for a call that cannot be copied
-        so."""
-        key = ("nudged", dtype, moves_whole, index, rounded)
-        return self._once(key, lambda: self._nudge(dtype, moves_whole, index, rounded))
+        computed, or of one to which all is `rounded`. If not `moves_freely`, whole numbers stay and equal ones stay
+        equal. None for a call that cannot be copied so."""
+        key = ("nudged", dtype, moves_freely, index, rounded)
+        return self._once(key, lambda: self._nudge(dtype, moves_freely, index, rounded))
 
     def _nudge(
-        self, dtype: torch.dtype | None, moves_whole: bool, index: int, rounded: torch.dtype | None
+        self, dtype: torch.dtype | None, moves_freely: bool, index: int, rounded: torch.dtype | None
     ) -> Part | None:
         seed, least = self.seed + index + 1, 0.0 if rounded is None else torch.finfo(rounded).eps
-        move = nudged(seed, moves_whole, least)
+        move = nudged(seed, moves_whole=moves_freely, least=least, moves_alike=not moves_freely)
         try:
             if dtype is not None:
                 return self._widened(dtype, move)

@@ -34,7 +34,7 @@ WIDE = "wide"
 """The float64 run, among the runs that are made."""
 ALL = frozenset({WIDE, *RUNS})
 ANCHORED = frozenset({WIDE})
-LEVELS = (frozenset[str](), ANCHORED, ANCHORED | {"few"}, ALL - {"more"}, ALL)
+LEVELS = (frozenset[str](), ANCHORED, ANCHORED | {"few"}, ALL - {"more", "more_kept"}, ALL)
 """Which runs are made, one level after the other, for what the level before did not settle."""
 BETWEEN = {
     **dict.fromkeys((torch.float64, torch.complex128), torch.float64),
@@ -120,7 +120,8 @@ class Oracle:
             few=lambda: list(self._sampled(step, kind, path, which=range(FEW))),
             samples=lambda: list(self._sampled(step, kind, path)),
             more=lambda: list(self._sampled(step, kind, path, which=range(SAMPLES, MORE))),
-            kept=lambda: list(self._sampled(step, kind, path, moves_whole=False)),
+            kept=lambda: list(self._sampled(step, kind, path, moves_freely=False)),
+            more_kept=lambda: list(self._sampled(step, kind, path, moves_freely=False, which=range(SAMPLES, MORE))),
             between=lambda: list(self._between(step, kind, path, some)),
             few_kinks=lambda: list(self._across(step, kind, path, FEW_KINKS)),
             kinks=lambda: list(self._across(step, kind, path, kinks.RUNS)),
@@ -225,11 +226,11 @@ class Oracle:
         kind: str,
         path: str,
         wide: torch.dtype | None = None,
-        moves_whole: bool = True,
+        moves_freely: bool = True,
         which: range = range(SAMPLES),
     ) -> Iterator[Tensor]:
         rounded = self._rounded(_steps_of(step, kind, path)[0]) if wide is None else None
-        for run in self._runs(wide, moves_whole, which, rounded):
+        for run in self._runs(wide, moves_freely, which, rounded):
             seen = of_kind(run[step], kind).get(path)
             if seen is not None:
                 yield seen.value
@@ -243,13 +244,13 @@ class Oracle:
     def _runs(
         self,
         wide: torch.dtype | None = None,
-        moves_whole: bool = True,
+        moves_freely: bool = True,
         which: range = range(SAMPLES),
         rounded: torch.dtype | None = None,
     ) -> Iterator[Part]:
         """The perturbed runs of those numbers that took eager's path."""
         for index in which:
-            run = self.runs.nudged(wide, moves_whole, index, rounded)
+            run = self.runs.nudged(wide, moves_freely, index, rounded)
             if run is None:
                 return
             if self._takes_path(run):

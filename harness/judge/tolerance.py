@@ -1,8 +1,9 @@
 """Decides whether two tensors hold the same numbers, up to the rounding that eager itself shows.
 
 Of one tensor there are ours `o`, eager's `e`, and the numbers `t` of the same program in float64 on the same inputs.
-More runs `r` of eager's, each on neighbouring numbers, are made when they are needed. The first rule that applies
-decides:
+More runs `r` of eager's, each on neighbouring numbers, are made when they are needed. Some stray further than roundings
+go: a row of one number has no variance, and its neighbours have some. Where all do, equal numbers are moved alike. The
+first rule that applies decides:
 
 1. *Exact* kinds (integers, booleans) are equal. NaN and infinities stand where eager's stand.
 2. *Equal bits* are the same, but a zero has eager's sign where all else is equal. An element within 4 units in the last
@@ -87,9 +88,9 @@ class Evidence:
 
     `truth` is the float64 value or None, `why_not` says why it is None. The others give values of further runs, and are
     asked for only when needed. `samples` and `more` are of eager on neighbouring numbers, and `few` the first of them.
-    `kept` is the same, but whole numbers stay, as labels do. `between` is of eager in the dtype between its roundings,
-    `kinks` of float64 runs across kinks, and `few_kinks` the first of those. `fan_in` is how many input elements there
-    are for each of this tensor.
+    `kept` and `more_kept` are the same, but whole numbers stay, as labels do, and equal numbers stay equal.
+    `between` is of eager in the dtype between its roundings, `kinks` of float64 runs across kinks, and `few_kinks` the
+    first of those. `fan_in` is how many input elements there are for each of this tensor.
     """
 
     truth: Tensor | None = None
@@ -98,6 +99,7 @@ class Evidence:
     samples: Samples = tuple
     more: Samples = tuple
     kept: Samples = tuple
+    more_kept: Samples = tuple
     between: Samples = tuple
     few_kinks: Samples = tuple
     kinks: Samples = tuple
@@ -158,7 +160,7 @@ class NotMade(Exception):
     """Further runs are needed that are not made yet."""
 
 
-RUNS = ("few", "samples", "more", "kept", "between", "few_kinks", "kinks")
+RUNS = ("few", "samples", "more", "kept", "more_kept", "between", "few_kinks", "kinks")
 """What evidence has of further runs."""
 
 
@@ -248,7 +250,14 @@ def _is_between(ours: Tensor, eager: Tensor, truth: Tensor | None, evidence: Evi
         return False
     samples = runs[1:]
     apart = dataclasses.replace(
-        evidence, few=tuple, samples=lambda: samples, more=tuple, kept=tuple, between=tuple, is_first=True
+        evidence,
+        few=tuple,
+        samples=lambda: samples,
+        more=tuple,
+        kept=tuple,
+        more_kept=tuple,
+        between=tuple,
+        is_first=True,
     )
     return is_same(explain_reals(real(ours), real(runs[0]), truth, apart, Precision.of(eager.dtype)))
 
@@ -313,7 +322,7 @@ class _Judge:
             return None
         found = self._across_kinks(self.truth, runs)
         if is_oracle and found is not None and found.kind == DIFFERS and self._is_barely_off(runs):
-            runs = [*runs, *self._same_computations(self.truth, self.evidence.more)]
+            runs = [*runs, *self._either(self.truth, self.evidence.more, self.evidence.more_kept)]
             return None if self._is_within(self.truth, runs) else self._across_kinks(self.truth, runs)
         return found
 
@@ -355,8 +364,11 @@ class _Judge:
 
     def _near_runs(self, centre: Tensor) -> list[Tensor]:
         """Eager's runs on neighbouring numbers."""
-        near = self._same_computations(centre, self.evidence.samples)
-        return near or self._same_computations(centre, self.evidence.kept)
+        return self._either(centre, self.evidence.samples, self.evidence.kept)
+
+    def _either(self, centre: Tensor, samples: Samples, kept: Samples) -> list[Tensor]:
+        """The runs of the first kind; where these are another computation, those of the second."""
+        return self._same_computations(centre, samples) or self._same_computations(centre, kept)
 
     def _same_computations(self, centre: Tensor, samples: Samples) -> list[Tensor]:
         """Those of the runs that are no other computation: by far further off than eager, and than roundings go. A zero

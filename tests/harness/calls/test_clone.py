@@ -126,6 +126,17 @@ def test_clone_nudges_by_one_rounding() -> None:
     assert bool((ratio <= 2 * torch.finfo(torch.float32).eps).all()) and bool((moved != base).float().mean() > 0.9)
 
 
+def test_clone_nudges_equal_numbers_alike_where_it_is_asked_to() -> None:
+    """A row of one number stays one, negatives stay negatives, and so do numbers of two tensors; others move apart."""
+    row, others = torch.full((64,), 0.3), torch.randn(1000)
+    move = nudged(0, moves_alike=True)
+    moved, apart = move(row), move(others)
+    assert len(moved.unique()) == 1 and len(nudged(0)(row).unique()) == 2
+    assert torch.equal(move(-others), -apart) and torch.equal(move(others[:10]), apart[:10])
+    steps = (apart - others) / others
+    assert 0.4 < float((steps > 0).float().mean()) < 0.6 and bool((steps.abs() <= 2.4e-7).all())
+
+
 def test_clone_moves_a_large_storage_in_pieces_as_it_moves_it_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     given = torch.randn(1000)
     whole = nudged(0)(given), nearby(0)(given.double())

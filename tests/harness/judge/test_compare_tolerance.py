@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 import torch
 from torch import Tensor
@@ -74,6 +76,19 @@ def test_tolerance_asks_for_samples_before_it_refuses() -> None:
     assert explain(ours, eager, Evidence(truth)) is not None
     assert explain(ours, eager, Evidence(truth, samples=lambda: spread)) is None
     assert explain(ours + 1e-3, eager, Evidence(truth, samples=lambda: spread)) is not None
+
+
+def test_tolerance_asks_for_more_samples_of_the_kind_that_is_the_same_computation() -> None:
+    """Eager's neighbours are far off, but those where equal numbers stay equal, of which the last ones show enough."""
+    truth = torch.tensor([1.0], dtype=torch.float64)
+    ours, eager = torch.tensor([1.0 + 2e-5]), torch.tensor([1.0])
+    far = [torch.tensor([1.1]), torch.tensor([0.9])]
+    kept, more = ([torch.tensor([1.0 + error])] for error in (2e-6, 1e-5))
+    evidence = Evidence(truth, few=lambda: far, samples=lambda: far, more=lambda: far, kept=lambda: kept)
+    assert explain(ours, eager, evidence) is not None
+    evidence = dataclasses.replace(evidence, more_kept=lambda: more)
+    assert explain(ours, eager, evidence) is None
+    assert explain(ours + 1e-3, eager, evidence) is not None
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16, torch.complex64, torch.float64])

@@ -62,6 +62,26 @@ def counting() -> Made:
     return Counting(), (torch.randn(16, 64),), {}
 
 
+class OneToken(nn.Module):
+    """Normalizes a row of one number, as the token of a class is at first, beside rows of the input."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.token = nn.Parameter(torch.full((1, 64), 0.03))
+        self.place = nn.Parameter(torch.full((17, 64), 0.02))
+        self.norm = nn.LayerNorm(64, eps=1e-12)
+        self.layer = nn.Linear(64, 64)
+
+    def forward(self, x: Tensor) -> Tensor:
+        rows = torch.cat([self.token, x]) + self.place
+        result: Tensor = self.layer(self.norm(rows)).tanh().mean(0)
+        return result
+
+
+def one_token() -> Made:
+    return OneToken(), (torch.randn(16, 64),), {}
+
+
 def run(change: Callable[[Tensor, int], Tensor], make: Callable[[], Made] = layers) -> Result:
     """A row of a backend whose result of each call is changed; it is told the number of the call."""
 
@@ -100,6 +120,23 @@ def test_float64_run_is_of_what_is_not_eagers_alone(monkeypatch: pytest.MonkeyPa
 def test_runs_are_few_for_what_differs_for_sure(nudged: Nudged) -> None:
     assert run(lambda result, call: result * 1.1).verdict == "diverged"
     assert {index for index, _ in nudged} <= {0, 1, 2, 3}, "no more runs are made of a field that is lost"
+
+
+def test_runs_on_neighbouring_numbers_keep_a_row_of_one_number() -> None:
+    """Its neighbours have a variance, whose root is what a norm divides by: only where equal numbers stay equal is a
+    run the same computation, that shows how far roundings go."""
+    case = Case("one_token", one_token, ("train",), (), ("tiny",))
+    made = made_call(case, "tiny", 0, "cpu")
+    scripts = Scripts(case, "train", DEFAULT["train"][:1], made, lambda which: made_call(case, "tiny", which, "cpu"))
+    runs = EagerRuns(made, scripts, "train", 0, draws=False)
+
+    def off(moves_freely: bool) -> float:
+        nudged = runs.nudged(None, moves_freely, 0)
+        assert nudged is not None
+        pairs = zip(nudged[0].outputs.values(), runs.plain()[0].outputs.values(), strict=True)
+        return max(float((one.value - other.value).abs().max()) for one, other in pairs)
+
+    assert off(moves_freely=True) > 1e-4 and 0 < off(moves_freely=False) < 1e-6
 
 
 def test_runs_go_through_the_acts_in_question_alone(nudged: Nudged) -> None:
