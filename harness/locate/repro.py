@@ -109,9 +109,9 @@ class Failing:
 
 def repro_of(shrunk: Shrunk, failing: Failing, times: int = TIMES) -> Repro:
     """The file with how often it failed, and the issue. A file that fails without a compiler shows nothing."""
-    case, mode, backend = failing.case, failing.mode, failing.backend
+    case, mode = failing.case, failing.mode
     found = shown_form(shrunk, failing)
-    shrunk, shown = found or (shrunk, Form())
+    shrunk, shown, backend = found or (shrunk, Form(), failing.backend)
     failures = verified(text_of(shrunk, case, mode, backend, form=shown), times, ways_of(shrunk)) if found else 0
     rate = f"in {failures} of {times} fresh processes"
     source = text_of(shrunk, case, mode, backend, rate, shown)
@@ -131,21 +131,28 @@ def _headline(field: str) -> str:
     return f"{field} where eager runs" if field in VERDICTS else f"wrong {field}"
 
 
-def shown_form(shrunk: Shrunk, failing: Failing) -> tuple[Shrunk, Form] | None:
-    """The first form in which a file fails as it is to, and does not fail in eager; None where there is none. What is
-    given with it differs first in the field that the file asserts."""
+def shown_form(shrunk: Shrunk, failing: Failing) -> tuple[Shrunk, Form, str] | None:
+    """The first form in which a file fails as it is to, and does not fail in eager, and the backend on which it does;
+    None where there is none. What is given with it differs first in the field that the file asserts."""
     first, *others = by_field(shrunk)
-    known = [(first, form) for form in forms(first, failing.mode)]
-    known += [(other, form) for other in others for form in SHORT]
+    wanted = [(first, form) for form in forms(first, failing.mode)]
+    wanted += [(other, form) for other in others for form in SHORT]
+    known = [(each, form, backend) for each, form in wanted for backend in simplest_first(failing.backend)]
     pairs = [
-        [text_of(each, failing.case, failing.mode, backend, form=form) for backend in (failing.backend, PLAIN)]
-        for each, form in known
+        [text_of(each, failing.case, failing.mode, on, form=form) for on in (backend, PLAIN)]
+        for each, form, backend in known
     ]
     with cold_environment() as cold:
         request = {"pairs": pairs, "ways": sorted(ways_of(shrunk))}
         answer = ask(forms_worker.__name__, request, FORMS_S, cold)
     found = [line["form"] for line in answer.lines if "form" in line]
     return known[found[0]] if found else None
+
+
+def simplest_first(backend: str) -> tuple[str, ...]:
+    """A backend that compiles with symbolic sizes is tried with fixed ones, which a file need not ask for."""
+    fixed = ",".join(part for part in backend.split(",") if part != "dynamic")
+    return (backend,) if fixed == backend else (fixed, backend)
 
 
 def by_field(shrunk: Shrunk) -> Iterator[Shrunk]:

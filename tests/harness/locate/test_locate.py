@@ -298,6 +298,14 @@ def test_repro_sees_what_no_result_shows(name: str, mode: str, fault: str, field
         assert ask(forms_worker.__name__, request, 120.0, cold).lines == ({"form": 0},), text
 
 
+@pytest.mark.parametrize("name", ["wrong", "wrong_of_symbols"])
+def test_repro_asks_for_symbolic_sizes_only_where_it_fails_by_them(name: str) -> None:
+    row = Result("only_gelu", "infer", "eager", "diverged", (Difference("values", "step 1: output", "off"),))
+    backend = f"tests.harness.locate.wrong_gelu:{name},dynamic"
+    made = repro_of(case_shrunk("only_gelu", row), Failing("only_gelu", "infer", backend, name, "traced"), times=1)
+    assert made.is_verified and ("dynamic=True" in made.source) == (name == "wrong_of_symbols"), made.source
+
+
 @pytest.mark.parametrize(("mode", "is_on"), [("train", True), ("infer", False)])
 def test_repro_puts_back_what_the_eager_run_leaves_changed(mode: str, is_on: bool) -> None:
     row = Result("right", mode, "eager", "diverged", (Difference("ambient", "step 1: grad", "off"),))

@@ -31,6 +31,12 @@ def wrong(gm: fx.GraphModule, example_inputs: Sequence[object]) -> Callable[...,
     return lambda *args: gm.forward(*args)
 
 
+def wrong_of_symbols(gm: fx.GraphModule, example_inputs: Sequence[object]) -> Callable[..., Any]:
+    """As `wrong` where a size is a symbol; else right."""
+    is_symbolic = any(isinstance(each, torch.SymInt) for each in example_inputs)
+    return wrong(gm, example_inputs) if is_symbolic else gm.forward
+
+
 def wrong_with_gaps(gm: fx.GraphModule, example_inputs: Sequence[object]) -> Callable[..., Any]:
     """As `wrong` where an input has gaps between its elements; else right."""
     given = [each for each in example_inputs if isinstance(each, Tensor)]
