@@ -39,8 +39,8 @@ SLICES: Mapping[str, Slice] = {
 """How much of each suite, by the level that is asked for. Drawn programs cost the least."""
 WORKER = "assay.harness.selftest.alarms_worker"
 SCHEMA = 2
-BLOCK = 20
-"""How many rows one process runs."""
+BLOCKS: Mapping[str, int] = {"programs": 60, "semantics": 30, "ops": 3, "zoo": 2}
+"""How many rows of a suite one process runs: about two minutes of them."""
 ROW_S = 900.0
 """How long the rows of a block may take, for each of them."""
 SUITES = {PROGRAM: "programs", BATCH: "ops"}
@@ -132,7 +132,7 @@ def watch(watched: Watched, rows: Iterable[Row]) -> Iterator[Watched]:
     with cold_environment() as environment:
         while left:
             start = time.monotonic()
-            block = left[:BLOCK]
+            block = left[: BLOCKS[watched.suite]]
             answer = ask(WORKER, {"rows": [astuple(row) for row in block]}, ROW_S * len(block), environment)
             begun = block[: sum("begins" in line for line in answer.lines)]
             if not begun:

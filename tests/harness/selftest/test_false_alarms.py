@@ -11,8 +11,10 @@ import torch
 from torch import nn
 
 from assay.harness.case import Case, Made
+from assay.harness.discover import discover
 from assay.harness.outcome import Difference, Result
 from assay.harness.processes.worker import Answer
+from assay.harness.protocol.acts import steps
 from assay.harness.run import RunRequest, run_case
 from assay.harness.selftest import false_alarms
 from assay.harness.selftest.alarms_worker import is_dynamos, judged
@@ -76,6 +78,13 @@ def test_who_rounds_elsewhere_is_not_accused(mode: str) -> None:
     assert result.verdict == "same", result.differences
 
 
+def test_who_rounds_elsewhere_counts_the_writes_of_users_operators() -> None:
+    """Behind a dispatch mode, an operator's own writes raise no version, which is no fault of its backend."""
+    (case,) = discover(["semantics.operator_mutates_two_overlapping_inputs"])
+    result = run_case(case, "infer", ROUNDS, RunRequest(timed=False, protocol=steps("infer", 2)))
+    assert result.verdict == "same", result.differences
+
+
 def test_faults_of_dynamo_explain_what_it_shows_alone() -> None:
     """Dynamo with eager behind it raises no error in one case, which is right without it."""
     origin, name = "assay.suites.semantics.saved_tensors", "semantics.saved_input_is_written_before_backward"
@@ -135,7 +144,7 @@ def test_a_run_goes_on_behind_the_rows_that_its_report_holds(monkeypatch: pytest
         return answer_of(*[WRONGLY if name == "2" else None for name in asked[-1]])
 
     monkeypatch.setattr(false_alarms, "ask", ask)
-    monkeypatch.setattr(false_alarms, "BLOCK", 2)
+    monkeypatch.setattr(false_alarms, "BLOCKS", {"programs": 2})
     rows = rows_named(*map(str, range(6)))
     facts = {"torch": "2", "level": DEFAULT}
     cut_short = next(watch(Watched("right", "programs"), rows))
