@@ -68,9 +68,10 @@ def false_alarms() -> str:
     ]
     totals = document["totals"]
     facts = document["environment"]
-    head = ("backend", "suite", "rows", "`same`", "unsettled", "accused", "of these wrongly")
+    head = ("backend", "suite", "rows", "`same`", "unsettled", "accused", "of these wrongly", "mended")
     where = f"Torch {facts['torch']}, {facts['cores']} cores, {facts['date'][:10]}. "
-    share = f"Accused wrongly: {totals['wrong']} of {totals['rows']} rows."
+    first = totals["wrong"] + totals["mended"]
+    share = f"Accused wrongly: {first} of {totals['rows']} rows at first, {totals['wrong']} after mends."
     return table(head, [*rows, ("**all**", "", *map(str, totals.values()))]) + f"\n{where}{share}\n"
 
 
