@@ -705,6 +705,17 @@ def one_callable_under_every_mode() -> Made:
     return f, (numbers(3, 4), leaf(4, 4)), {}
 
 
+@program(modes_changed, modes=("infer",))
+def pseudoinverse_under_autocast() -> Made:
+    """Eager's kernel calls a product, which autocast has in halves."""
+
+    def f(x: Tensor) -> Tensor:
+        with torch.autocast("cpu", torch.bfloat16):
+            return torch.linalg.pinv(x)
+
+    return f, (numbers(3, 3) + 3 * torch.eye(3),), {}
+
+
 @program(modes_changed)
 def inputs_flag_set_inside_on_an_intermediate() -> Made:
     def f(x: Tensor) -> Tensor:

@@ -18,6 +18,7 @@ from assay.compiler.capture.decompositions.group_norm import GROUP_NORM
 from assay.compiler.capture.decompositions.masked_puts import PUTS
 from assay.compiler.capture.decompositions.means_of_nothing import means_of_nothing
 from assay.compiler.capture.decompositions.nll_loss import NLL_LOSS
+from assay.compiler.capture.decompositions.uneven_steps import UNEVEN_STEPS
 from assay.compiler.capture.decompositions.view_copies import COPIES
 from assay.compiler.capture.decompositions.view_steps import mark_as_one
 from assay.compiler.capture.decompositions.wide_sums import WIDE_SUMS
@@ -94,8 +95,8 @@ OWN: Decompositions = {
     aten.pow.Tensor_Scalar: power,
     aten.expand.default: expanded,
 }
-PLAIN: Decompositions = {**means_of_nothing({})}
-"""Those without which an operator cannot run at all."""
+PLAIN: Decompositions = {**means_of_nothing({}), **UNEVEN_STEPS}
+"""Those without which an operator cannot run at all, or not without harm."""
 
 EXACT: Decompositions = {
     **get_decompositions([aten.slice_backward, aten.select_backward, aten.new_zeros, aten.new_ones, aten.new_full]),  # type: ignore[dict-item]
@@ -112,5 +113,5 @@ EXACT: Decompositions = {
 
 DECOMPOSITIONS: Decompositions = {
     **TABLE, **OWN, **BATCH_NORM, **GROUP_NORM, **NLL_LOSS,  # type: ignore[dict-item]
-    **FOREACH, **COPIES, **WIDE_SUMS, **PUTS, **means_of_nothing(TABLE),  # type: ignore[arg-type]
+    **FOREACH, **COPIES, **WIDE_SUMS, **PUTS, **means_of_nothing(TABLE), **UNEVEN_STEPS,  # type: ignore[arg-type]
 }  # fmt: skip

@@ -29,6 +29,7 @@ from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import _disable_current_modes
 
 from assay.compiler.errors import Unsupported
+from assay.compiler.ir.tensors.harmful_calls import writes_beyond_memory
 from assay.compiler.ir.tensors.layout.strides import SYMBOLIC, hints, is_known, iterated, rows_of
 from assay.compiler.ir.tensors.mutating_operators import inner_of
 from assay.compiler.ir.typed_nodes import int_argument, node_argument
@@ -387,6 +388,8 @@ def _may_run(
     tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
     devices = [*(value.device for value in tensors), *(leaf for leaf in leaves if isinstance(leaf, torch.device))]
     if func.namespace != "aten" or not tensors or not all(map(_has_memory, devices)) or takes_state(func):
+        return False
+    if writes_beyond_memory(func, args):
         return False
     if any(tag in func.tags for tag in FOUND_IN_DATA) or any(value.layout is not torch.strided for value in tensors):
         return False
