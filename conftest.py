@@ -16,6 +16,7 @@ import functools
 import json
 import os
 import time
+import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -82,6 +83,31 @@ def is_nightly(item: pytest.Item) -> bool:
         return True
     needed: dict[str, Sequence[Any]] = getattr(getattr(item, "_fixtureinfo", None), "name2fixturedefs", {})
     return any(fixture_name(each) in slow()["fixtures"] for found in needed.values() for each in found)
+
+
+IN_PARTS = ("test_semantics.py",)
+"""Files of many tests that share nothing: one process would still be at them when all others are done."""
+PARTS = 16
+
+
+def together(nodeid: str) -> str:
+    """What a test is run in one process with: its file, as the file's fixtures are shared, or a part of it."""
+    file = nodeid.partition("::")[0]
+    return f"{file} {zlib.crc32(nodeid.encode()) % PARTS}" if file.endswith(IN_PARTS) else file
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """For `--dist loadfile`; other ways to hand out tests are left to the plugin."""
+    if config.getvalue("dist") != "loadfile":
+        return None
+    from xdist.scheduler import LoadFileScheduling
+
+    class InParts(LoadFileScheduling):  # type: ignore[misc, unused-ignore]
+        def _split_scope(self, nodeid: str) -> str:
+            return together(nodeid)
+
+    return InParts(config, log)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 
 import pytest
+
+from conftest import PARTS, together
 
 pytest_plugins = ["pytester"]
 CONFTEST = Path(__file__).parents[1] / "conftest.py"
@@ -43,3 +46,10 @@ def test_nightly_is_what_took_too_long(project: pytest.Pytester) -> None:
 def test_nightly_is_measured_by_an_option(project: pytest.Pytester) -> None:
     project.runpytest("--measure-slow", "measured.json").assert_outcomes(passed=3)
     assert (project.path / "measured.json").read_text() == '{\n "tests": {},\n "fixtures": {}\n}\n'
+
+
+def test_a_file_is_in_one_process_but_for_those_of_many_tests() -> None:
+    named = [f"test_which[{number}]" for number in range(200)]
+    assert {together(f"tests/a/test_others.py::{name}") for name in named} == {"tests/a/test_others.py"}
+    parts = Counter(together(f"tests/a/test_semantics.py::{name}") for name in named)
+    assert len(parts) == PARTS and max(parts.values()) < 200 / PARTS * 3
