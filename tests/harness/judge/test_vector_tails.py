@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, fx
 
 from assay.harness.backends.registry import Backend, resolve
 from assay.harness.case import case
@@ -18,7 +18,7 @@ from assay.harness.observe.observation import WITHOUT_POKES
 from assay.harness.observe.scripts import Scripts
 from assay.harness.protocol.acts import DEFAULT, steps
 from assay.harness.run import RunRequest, _Trial, made_call, run_case
-from assay.harness.selftest.backends_bank import PLACE
+from assay.harness.selftest.wrong_backends.rounded_once import RoundedOnce
 
 INF = float("inf")
 TWO_ZEROS = (torch.full((17,), -0.0), torch.zeros(17))
@@ -170,8 +170,18 @@ def test_places_are_tried_where_a_tensor_is_on_a_cpu(device: str, runs: int, mon
     assert len(counted) == runs
 
 
+def within_a_mode(graph: fx.GraphModule, example_inputs: Sequence[object]) -> Callable[..., Any]:
+    """Rounds once. What an operator of the user's writes by itself is within the mode, too."""
+
+    def run(*args: object) -> Any:
+        with RoundedOnce():
+            return graph.forward(*args)
+
+    return run
+
+
 def test_places_excuse_numbers_alone() -> None:
-    """The mode that places operators changes how often an operator of the user's lets versions grow."""
+    """A mode changes how often an operator of the user's lets versions grow."""
     (written,) = discover(("semantics.operator_mutates_two_overlapping_inputs",))
-    result = run_case(written, "infer", f"{PLACE}:rounds_once,dynamic", RunRequest(timed=False))
+    result = run_case(written, "infer", f"{__name__}:within_a_mode,dynamic", RunRequest(timed=False))
     assert result.verdict == "diverged" and {found.field for found in result.differences} == {"version"}
