@@ -60,6 +60,7 @@ def test_sums_are_the_weight_gradient(layer: nn.Conv2d, wanted: list[bool]) -> N
 
 
 def test_a_nan_of_the_gradient_meets_no_padding() -> None:
+    """With AVX2 alone, eager's library multiplies it by the padding's zeros."""
     layer = convolved(3, padding=1)
     _, x, weight = given(layer)
     x = x[:, :, :1, :1].contiguous(memory_format=torch.channels_last)  # all but the kernel's middle meet padding
@@ -69,7 +70,10 @@ def test_a_nan_of_the_gradient_meets_no_padding() -> None:
     assert sum_depthwise(program) == 1
     program.module.recompile()
     (got,) = program.module(*inputs)
-    assert want.isnan().sum() == CHANNELS and torch.equal(got.isnan(), want.isnan())
+    middles = torch.zeros_like(got, dtype=torch.bool)
+    middles[:, :, 1, 1] = True
+    assert torch.equal(got.isnan(), middles)
+    assert torch.equal(want.isnan(), middles) or torch.backends.cpu.get_cpu_capability() == "AVX2"
 
 
 @pytest.mark.parametrize(
