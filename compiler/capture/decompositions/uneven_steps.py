@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from types import NotImplementedType
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -21,22 +22,11 @@ aten = torch.ops.aten
 OPERATOR = aten.convolution_backward.default
 
 
-def gradients_of_what_is_read(
-    grad: Tensor,
-    x: Tensor,
-    weight: Tensor,
-    bias_sizes: Sequence[int] | None,
-    stride: Sequence[int],
-    padding: Sequence[int],
-    dilation: Sequence[int],
-    transposed: bool,
-    output_padding: Sequence[int],
-    groups: int,
-    output_mask: Sequence[bool],
-) -> tuple[Tensor | None, ...] | NotImplementedType:
+def gradients_of_what_is_read(*given: Any) -> tuple[Tensor | None, ...] | NotImplementedType:
     """`convolution_backward` of the pixels alone that the convolution reads, each of them once."""
-    if not writes_beyond_memory(OPERATOR, (grad, x, weight, bias_sizes, stride, padding, dilation, transposed)):
+    if not writes_beyond_memory(OPERATOR, given):
         return NotImplemented
+    grad, x, weight, bias_sizes, stride, padding, _, _, output_padding, groups, output_mask = given
     read = x
     for dim, step in enumerate(stride, 2):
         read = aten.slice.Tensor(read, dim, 0, x.shape[dim], step)
