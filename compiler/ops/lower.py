@@ -533,8 +533,8 @@ def has_no_elements(tensor: Tensor) -> bool:
 
 
 def read_for_nothing(graph: torch.fx.Graph) -> frozenset[torch.fx.Node]:
-    """The calls that eager may refuse and that no kernel computes, or not that result of theirs in which it looks at
-    elements, the first one: only tensors without elements follow from it, or what is written over."""
+    """The calls that eager may refuse and that no kernel computes. Only tensors without elements follow from them, or
+    what is written over. Of several results the first one counts: elements are looked at for that."""
     read: set[torch.fx.Node] = set()
     for node in reversed(graph.nodes):
         if node in read or not node.users or has_effect(node.target):

@@ -1,7 +1,7 @@
 """Calls of ATen that write beyond their memory, so that the process may die: they are never made.
 
-The gradients of a convolution of single pixels that steps along rows otherwise than along columns, where oneDNN
-computes them on a CPU with AVX2 (upstream_bugs/convolution_by_uneven_steps_writes_beyond_its_memory.py).
+Such are the gradients of a convolution of single pixels that steps along rows otherwise than along columns. On a CPU
+with AVX2, oneDNN computes them (upstream_bugs/convolution_by_uneven_steps_writes_beyond_its_memory.py).
 """
 
 from __future__ import annotations
