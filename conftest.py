@@ -30,6 +30,8 @@ from torch._functorch import config as functorch_config
 from torch._inductor import config as inductor_config
 
 from assay.compiler.entry.dynamo import assay
+from assay.harness.calls.cycles import set_aside
+from assay.harness.processes import many_compiles
 
 os.environ.setdefault("ASSAY_WARM", "0")
 os.environ.setdefault("ASSAY_MACHINE", "default")
@@ -37,6 +39,8 @@ os.environ.setdefault("ASSAY_VERIFY", "1")
 dynamo_config.fail_on_recompile_limit_hit = True
 settings.register_profile("untimed", suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("untimed")  # how fast examples are drawn says how busy the machine is
+many_compiles.measure_no_guards()
+many_compiles.forget_absent_devices()
 
 
 def begun_at(devices: list[str], worker: str) -> list[str]:
@@ -186,6 +190,7 @@ def leave_autocast() -> None:
 @pytest.fixture(autouse=True)
 def ambient_state_is_left_alone() -> Iterator[None]:
     torch._dynamo.reset()
+    set_aside()  # the tests and what they import are a million objects, through which each row would look for cycles
     leave_autocast()
     before = ambient()
     yield

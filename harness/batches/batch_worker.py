@@ -11,7 +11,6 @@ A line of JSON each way: `{"unit": "...", "backend": "...", "together": 24, "exc
 from __future__ import annotations
 
 import functools
-import gc
 import importlib
 import json
 import logging
@@ -24,10 +23,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
-from torch._dynamo import guards
 
 from assay.harness.batches.batch import How, run_batch
 from assay.harness.batches.sample import Batch, key_of
+from assay.harness.calls.cycles import set_aside
+from assay.harness.processes import many_compiles
 
 Say = Callable[[dict[str, Any]], None]
 
@@ -79,19 +79,12 @@ def main(argument: str) -> None:
     os.dup2(2, 1)
     warnings.simplefilter("ignore")
     logging.disable(logging.CRITICAL)
-    guards.profile_guard_manager = lambda *args: 0.0  # only measures guards, in a sixth of a compile's time
-    _forget_absent_devices()
+    many_compiles.measure_no_guards()
+    many_compiles.forget_absent_devices()
     suite = importlib.import_module(settings["module"])
     batches = {key_of(batch): batch for batch in suite.batches()}
-    gc.freeze()  # what was imported stays: looking through it again and again takes a twentieth of the time
+    set_aside()
     serve(batches, sys.stdin, settings, functools.partial(_said, output))
-
-
-def _forget_absent_devices() -> None:
-    """`torch.manual_seed` notes each seed, with a stack trace, for devices that may come to life; here none will."""
-    for device in (torch.cuda, torch.xpu, torch.mtia):
-        if not device.is_available():
-            device.manual_seed_all = lambda seed: None  # type: ignore[attr-defined]
 
 
 def _said(output: Any, event: dict[str, Any]) -> None:

@@ -57,6 +57,7 @@ from assay.harness.bench.bench_worker import AHEAD, EAGER
 from assay.harness.bench.compile_time import partitioning, scaling, warm
 from assay.harness.bench.memory import memory_dial, memory_report
 from assay.harness.bench.memory.live_memory import Memory
+from assay.harness.calls.cycles import set_aside
 from assay.harness.case import SIZES, Case
 from assay.harness.cli import locate_commands, night_commands, store_commands  # fmt: skip
 from assay.harness.cli.batch_options import BATCHES, Batches, Sharding, batches_table
@@ -412,6 +413,8 @@ def results_of(
         return
 
     def run_shown(piece: Piece) -> Result:
+        if jobs == 1:
+            set_aside()
         shown.begin(piece.label)
         return run_piece(piece, conduct, asked)
 

@@ -3,11 +3,10 @@ files and threads that each call leaves."""
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import gc
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ from torch import Tensor
 from torch.multiprocessing.reductions import StorageWeakRef
 
 from assay.harness.calls.clone import Call, is_plain
+from assay.harness.calls.cycles import old_objects_set_aside
 from assay.harness.calls.tree import walk, walk_call
 
 CALLS = 6
@@ -39,7 +39,7 @@ def held_after(invoke: Invoke, make: Callable[[], Call]) -> tuple[str, ...]:
     Memory that two calls give is the program's own, as that of a recording is. So what outlives a call is looked at
     after another call too, and must be another storage then.
     """
-    with _old_objects_set_aside():
+    with old_objects_set_aside():
         first = _outliving(invoke, make)
         second = _outliving(invoke, make) if first else {}
         return tuple(path for path, storage in second.items() if path in first and first[path].cdata != storage.cdata)
@@ -51,16 +51,6 @@ def _outliving(invoke: Invoke, make: Callable[[], Call]) -> dict[str, StorageWea
     in_use = {path: storage for path, storage in watched.items() if not storage.expired()}
     gc.collect()
     return {f"{path} (in a cycle)" if each.expired() else path: each for path, each in in_use.items()}
-
-
-@contextlib.contextmanager
-def _old_objects_set_aside() -> Iterator[None]:
-    """Collections look at new objects only: there are many old ones, and nothing here makes garbage of them."""
-    gc.freeze()
-    try:
-        yield
-    finally:
-        gc.unfreeze()
 
 
 def _watched(invoke: Invoke, call: Call) -> dict[str, StorageWeakRef]:
@@ -81,7 +71,7 @@ def _place(tensor: Tensor) -> int:
 def growth_bytes(invoke: Invoke, make: Callable[[], Call]) -> int:
     """By how much the memory in use grows with a call, over `CALLS` of them; 0 where that cannot be read. What is made
     once, a cache or a recording, is no growth: memory that grows is looked at a second time, and must grow again."""
-    with _old_objects_set_aside():
+    with old_objects_set_aside():
         invoke(make())
         grown = _grown_over_calls(invoke, make)
         return min(grown, _grown_over_calls(invoke, make)) if grown > LEAST_GROWTH else grown

@@ -21,6 +21,7 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field
 
 from assay.harness import outcome, timed_alone
+from assay.harness.calls.cycles import set_aside
 from assay.harness.outcome import Result
 from assay.harness.processes.child import Child, Lost, last_words, sharing
 from assay.harness.processes.isolate import Request, ran
@@ -100,6 +101,7 @@ def main() -> None:
     for line in sys.stdin:
         row = dataclasses.asdict(ran(json.loads(line)))
         print(json.dumps(row), file=output, flush=True)
+        set_aside()
 
 
 if __name__ == "__main__":
