@@ -20,6 +20,7 @@ from typing import Any
 
 from assay.harness import outcome
 from assay.harness.backends.switches import SEEN
+from assay.harness.calls.cycles import set_aside
 from assay.harness.case import Case
 from assay.harness.discover import discover
 from assay.harness.outcome import Result
@@ -166,6 +167,7 @@ def _answer(case: Case, request: Mapping[str, Any], asked: Mapping[str, Any]) ->
     rows = []
     for _ in range(asked["times"]):
         SEEN.start()
+        set_aside()
         wanted = RunRequest(request["size"], request["seed"], request["device"], timed=False, **asked["how"])
         result = run_case(case, asked["mode"], asked["backend"], wanted)
         rows.append(finite(dataclasses.asdict(result)))

@@ -70,6 +70,7 @@ class _Worker:
         generator: Generator = importlib.import_module(self.request.generator)
         self.say({"event": "alive", "source": ""})
         for index in self.request.indices:
+            set_aside()
             self.say({"event": "begin", "index": index})
             program = generator.draw(f"{self.request.seed}:{index}")
             self.say({"event": "drawn", "index": index, "source": program.source()})
@@ -175,7 +176,6 @@ def main(argument: str) -> None:
         warnings.simplefilter("ignore")
         logging.disable(logging.CRITICAL)
         many_compiles.measure_no_guards()
-        set_aside()
         _Worker(read_request(argument), lambda event: print(json.dumps(event), file=output, flush=True)).run()
 
 

@@ -16,8 +16,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from assay.harness.batches.batch import ALONE, NOTHING, How, run_batch
+from assay.harness.calls.cycles import set_aside
 from assay.harness.judge import ledger
 from assay.harness.outcome import Result
+from assay.harness.processes import many_compiles
 from assay.harness.processes.worker import answering
 from assay.harness.report.documents import finite
 from assay.harness.search.generated import kind_of
@@ -30,6 +32,7 @@ def try_rows(request: Mapping[str, Any], say: Callable[[dict[str, Any]], None]) 
     known = ledger.read()
     for row in (Row(*entry) for entry in request["rows"]):
         say({"begins": [str(row), row.mode]})
+        set_aside()
         count, failures = judged(row)
         for result in failures:
             passes = passes_as(row.what, result, known) or is_dynamos(row, result)
@@ -59,4 +62,5 @@ def judged(row: Row) -> tuple[int, Sequence[Result]]:
 if __name__ == "__main__":
     warnings.simplefilter("ignore")
     logging.disable(logging.CRITICAL)
+    many_compiles.measure_no_guards()
     answering(try_rows)

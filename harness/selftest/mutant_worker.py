@@ -26,6 +26,7 @@ from assay.harness.batches.batch import How, run_batch
 from assay.harness.batches.batch_report import judged
 from assay.harness.batches.batch_run import Shard, Unit, plan
 from assay.harness.batches.sample import Sample
+from assay.harness.calls.cycles import set_aside
 from assay.harness.case import MODES, SHAPES
 from assay.harness.discover import discover
 from assay.harness.judge import ledger
@@ -47,6 +48,7 @@ def try_rows(request: Mapping[str, Any], say: Callable[[dict[str, Any]], None]) 
     known = ledger.read()
     for row in (Row(*entry) for entry in request["rows"]):
         say({"begins": [str(row), row.mode]})
+        set_aside()
         for result in RUNS[row.what](row):
             passes = passes_as(row.what, result, known)
             say({"row": finite(dataclasses.asdict(result)), "passes": passes})

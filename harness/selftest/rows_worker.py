@@ -13,6 +13,7 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from assay.harness.calls.cycles import set_aside
 from assay.harness.case import Case
 from assay.harness.discover import discover
 from assay.harness.processes.worker import answering
@@ -24,6 +25,7 @@ def try_rows(request: Mapping[str, Any], say: Callable[[dict[str, Any]], None]) 
     """Runs the rows of a request in order and says how each ended; the first that is not `same` is the last."""
     for origin, name, mode in request["rows"]:
         say({"begins": [name, mode]})
+        set_aside()
         result = run_case(
             _case(origin, name), mode, request["backend"], RunRequest(size=request["size"], seed=request["seed"])
         )

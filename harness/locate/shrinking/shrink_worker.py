@@ -39,6 +39,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from assay.harness.calls.cycles import set_aside
 from assay.harness.case import Case
 from assay.harness.locate.runner import is_akin, is_alike, is_failure
 from assay.harness.locate.shrinking.candidates import BEST, TRIED, TRYING, Candidate, told
@@ -232,6 +233,7 @@ class Shrinking:
         if not candidate.program.is_program(self.mode):
             return None
         self.has_run = True
+        set_aside()
         case, is_quick = candidate.program.case("shrunk", self.mode), candidate.is_quick
         acts = candidate.acts or (FEW[self.mode][: self.request["acts"]] if is_quick else None)
         asked = RunRequest(timed=False, protocol=acts, quick=is_quick)
