@@ -13,6 +13,7 @@ the former and two of the latter by its name; a thorough run has all.
 
 from __future__ import annotations
 
+import itertools
 import zlib
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -291,16 +292,17 @@ WAYS: Mapping[str, Mapping[str, Protocol]] = {
     },
 }
 """Unusual ways to make calls, each followed by an ordinary one."""
+PAIRS = tuple(itertools.permutations(WAYS, 2))
+"""Two of these ways, in either order."""
 
 
 def chosen(name: str, mode: str, thorough: bool = False) -> tuple[str, Protocol]:
     """What the case of that name goes through after the default acts: in words, and all acts as data.
 
-    One of `FURTHER` and two of `WAYS`, by the name; or, with `thorough`, all of them.
+    One of `FURTHER` and one of `PAIRS`, by the name; or, with `thorough`, all of `FURTHER` and `WAYS`.
     """
     drawn = zlib.crc32(f"{name} {mode}".encode())
     names = list(FURTHER) if thorough else [list(FURTHER)[drawn % len(FURTHER)]]
-    first = drawn // len(FURTHER) % len(WAYS)
-    ways = list(WAYS) if thorough else [list(WAYS)[first], list(WAYS)[(first + len(WAYS) // 2) % len(WAYS)]]
+    ways = list(WAYS) if thorough else list(PAIRS[drawn // len(FURTHER) % len(PAIRS)])
     further = (*(FURTHER[n][mode] for n in names), *(WAYS[n][mode] for n in ways))
     return ", ".join(names + ways), tuple(act for each in (DEFAULT[mode], *further) for act in each)

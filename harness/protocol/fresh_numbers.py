@@ -176,12 +176,13 @@ def _is_placeable(tensor: Tensor) -> bool:
 
 
 def _one_behind_the_other(tensors: Sequence[Tensor]) -> dict[int, Tensor]:
-    """Copies by the id of each tensor. One element lies free before each."""
+    """Copies by the id of each tensor. One element lies free before each, a one: a program may read it, by strides of
+    its own, and memory that was never written is another each time."""
     found: dict[int, Tensor] = {}
     for kind in dict.fromkeys((tensor.dtype, tensor.device) for tensor in tensors):
         own = [tensor for tensor in tensors if (tensor.dtype, tensor.device) == kind]
         sizes = [1 + tensor.untyped_storage().nbytes() // tensor.element_size() for tensor in own]
-        room = own[0].detach().new_empty(sum(sizes)).untyped_storage()
+        room = own[0].detach().new_ones(sum(sizes)).untyped_storage()
         room, begins = _fixed(room) if len(own) > 1 else room, itertools.accumulate(sizes, initial=0)
         for tensor, begin in zip(own, begins, strict=False):
             start = begin + 1 + tensor.storage_offset()

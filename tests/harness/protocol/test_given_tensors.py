@@ -57,6 +57,14 @@ def test_placed_tensors_of_a_dtype_lie_behind_each_other_in_one_storage() -> Non
     assert not aliases(dict(enumerate(moved)))
 
 
+def test_what_lies_free_between_placed_tensors_is_the_same_each_time() -> None:
+    given = (torch.tensor([2.0, 3.0]), torch.tensor([4.0]))
+    for _ in range(20):
+        (first, _second) = placed(Call(nothing, given, {})).args
+        assert first.as_strided((5,), (1,), 0).tolist() == [1.0, 2.0, 3.0, 1.0, 4.0]
+        torch.full((5,), torch.nan)  # what is made next gets memory in which numbers stood
+
+
 def test_placed_tensors_of_one_storage_cannot_free_each_other() -> None:
     call = placed(Call(lambda: None, (torch.randn(3), torch.randn(3)), {}))
     with pytest.raises(RuntimeError, match="resizable"):

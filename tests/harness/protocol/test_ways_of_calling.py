@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections import Counter
 from collections.abc import Callable, Mapping
 
 import pytest
@@ -191,6 +192,14 @@ def test_chosen_acts_have_two_ways_by_the_name_and_all_if_thorough(mode: str) ->
     names = chosen("zoo.bert", mode)[0].split(", ")
     assert len(names) == 3 and len({*names[1:]} & set(WAYS)) == 2
     assert set(WAYS) < set(chosen("zoo.bert", mode, thorough=True)[0].split(", "))
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_every_combination_of_acts_is_chosen_for_some_name(mode: str) -> None:
+    """Each further sequence with each two ways, in either order; none much more often than others."""
+    combinations = len(FURTHER) * len(WAYS) * (len(WAYS) - 1)
+    found = Counter(chosen(f"suite.case_{number}", mode)[0] for number in range(40 * combinations))
+    assert len(found) == combinations and max(found.values()) < 100
 
 
 def test_first_row_is_that_of_what_has_the_batch() -> None:
