@@ -40,11 +40,13 @@ class RoundedOnce(TorchDispatchMode):
 
 
 def _only_computes(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> bool:
-    """Whether an operator does nothing but compute, without a step, and in any dtype alike."""
+    """Whether an operator does nothing but compute, without a step, and in any dtype alike. A user's own may do all
+    sorts of things, such as draw numbers, and is called once."""
     schema = func._schema
     read = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
     return (
-        not schema.is_mutable
+        func.namespace == "aten"
+        and not schema.is_mutable
         and all(returned.alias_info is None for returned in schema.returns)
         and torch.Tag.nondeterministic_seeded not in func.tags
         and schema.name.partition("::")[2] not in ABOUT_THE_DTYPE

@@ -71,6 +71,16 @@ def test_rounded_once_leaves_steps_draws_and_writes_alone() -> None:
     assert torch.equal(drawn, torch.rand_like(x)) and x._version == before + 1 and view[0] == 3.5
 
 
+def test_rounded_once_calls_an_operator_of_the_users_once() -> None:
+    calls: list[torch.dtype] = []
+    with torch.library._scoped_library("assay_rounded_once", "DEF") as library:
+        library.define("counted(Tensor x) -> Tensor")
+        library.impl("counted", lambda x: [calls.append(x.dtype), x * 2][1], "CPU")
+        with RoundedOnce():
+            torch.ops.assay_rounded_once.counted(torch.ones(3))
+    assert calls == [torch.float32]
+
+
 @pytest.mark.parametrize("mode", ["infer", "train"])
 def test_who_rounds_elsewhere_is_not_accused(mode: str) -> None:
     case = Case("layers", layers, (mode,), (), ("tiny",))
