@@ -6,7 +6,6 @@ import dataclasses
 import functools
 import json
 import sys
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
@@ -27,12 +26,12 @@ from assay.harness.row_order import cost
 from assay.harness.run import CaseError, made_call
 from assay.harness.selftest import false_alarms, locate_backends, locate_bank, mutant_rows, mutants
 from assay.harness.selftest.backends_bank import WrongBackends
+from assay.harness.selftest.banks_report import SCHEMA, Kept, totals
 from assay.harness.selftest.compiler_bank import CompilerMutants
 from assay.harness.selftest.mutants import MutantError
 from assay.harness.selftest.record import Asked, Bank, Member, Tried
 from assay.harness.selftest.survivors import SurvivorsError, read
 
-SCHEMA = 1
 INTERRUPTED = 130
 BANKS: Mapping[str, Callable[[], Bank]] = {"backends": WrongBackends, "compiler": CompilerMutants}
 """The banks by the option that asks for each; one more is a line here and an option of the command."""
@@ -91,7 +90,7 @@ FAULTS = group(
         "--resume",
         "resumes",
         is_flag=True,
-        help="--locate, --false-alarms: leave out what the file of --json holds, and add to it.",
+        help="Leave out what the file of --json holds, and add to it.",
     ),
     click.option(
         "--models", "in_models", is_flag=True, help="--locate: a bug by a model that shows it, not by what is near."
@@ -144,9 +143,9 @@ def selftest(faults: Faults, ground: Ground, jobs: int, timeout_s: float, json_p
     wanted = [(bank, member) for bank in chosen for member in bank.members() if _is_named(member, faults.text)]
     if not wanted:
         raise click.UsageError(f"--filter {faults.text!r} leaves no fault")
-    found, interrupted = try_all(console, wanted, asked, jobs)
-    if json_path is not None:
-        report.write_json(json_path, document(found, environment("cpu") | {"size": size, "seed": seed}, interrupted))
+    kept = Kept(json_path, environment("cpu") | {"size": size, "seed": seed, "level": ground.level})
+    found, interrupted = try_all(console, wanted, asked, jobs, kept, tried_before(kept) if faults.resumes else [])
+    kept.write(found, interrupted)
     show(console, found)
     sys.exit(INTERRUPTED if interrupted else 0 if all(each.passes for each in found) else 1)
 
@@ -191,12 +190,18 @@ def watched_before(json_path: Path, facts: Mapping[str, Any]) -> list[false_alar
 
 
 def check_unlocated(faults: Faults) -> None:
-    """Raises: click.UsageError for options that --locate alone reads, or that and --false-alarms."""
+    """Raises: click.UsageError for options that --locate alone reads."""
     given = {"--every": faults.every > 1, "--models": faults.in_models}
     if unread := [option for option, is_given in given.items() if is_given]:
         raise click.UsageError(f"{unread[0]} is read by --locate alone")
-    if faults.resumes and not faults.of_right:
-        raise click.UsageError("--resume is read by --locate and --false-alarms alone")
+
+
+def tried_before(kept: Kept) -> list[Tried]:
+    """Raises: click.UsageError for a report that cannot be gone on with."""
+    try:
+        return kept.before()
+    except ValueError as error:
+        raise click.UsageError(f"--resume: {kept.path} cannot be gone on with: {error}") from error
 
 
 Work = Mapping[str, Callable[[], locate_bank.Located]]
@@ -301,9 +306,11 @@ def _is_made(console: Console, case: Case, size: str, seed: int) -> bool:
 
 
 def try_all(
-    console: Console, wanted: Sequence[tuple[Bank, Member]], asked: Asked, jobs: int
-) -> tuple[list[Tried], bool]:
-    """What each came to, in the order of `wanted`, and whether the run was interrupted.
+    console: Console, wanted: Sequence[tuple[Bank, Member]], asked: Asked, jobs: int, kept: Kept,
+    before: Sequence[Tried] = (),
+) -> tuple[list[Tried], bool]:  # fmt: skip
+    """What each came to, in the order of `wanted`, and whether the run was interrupted. What was tried before is not
+    tried again; but a fault whose time was up has another one.
 
     Raises: click.UsageError for a table of survivors that cannot be read; RuntimeError for a process that tells
     nothing.
@@ -312,14 +319,18 @@ def try_all(
         reasons = read()
     except SurvivorsError as error:
         raise click.UsageError(str(error)) from error
-    done: dict[str, Tried] = {}
+    done = {(tried.bank, tried.name): tried for tried in before}
+    settled = {(tried.bank, tried.name) for tried in before if tried.killed or not tried.left}
+    left = [(bank, member) for bank, member in wanted if (bank.name, member.name) not in settled]
     interrupted = False
     try:
-        for tried in _as_they_end(console, wanted, asked, jobs, reasons):
-            done[tried.name] = tried
+        for tried in _as_they_end(console, left, asked, jobs, reasons):
+            done[tried.bank, tried.name] = tried
+            kept.add([*done.values()])
     except KeyboardInterrupt:
         interrupted = True
-    return [done[member.name] for _, member in wanted if member.name in done], interrupted
+    places = {(bank.name, member.name): place for place, (bank, member) in enumerate(wanted)}
+    return sorted(done.values(), key=lambda tried: places.get((tried.bank, tried.name), -1)), interrupted
 
 
 def _as_they_end(
@@ -372,36 +383,10 @@ def _stale(tried: Tried) -> str:
     return "\n  The table of survivors excuses it: take the entry out." if is_stale else ""
 
 
-def totals(found: Sequence[Tried]) -> dict[str, int]:
-    """How many faults and controls there were, and what became of them."""
-    faults = [each for each in found if not each.is_right]
-    count = Counter(killed=0, explained=0, unexplained=0)
-    count.update("killed" if each.killed else "explained" if each.reason else "unexplained" for each in faults)
-    controls = [each for each in found if each.is_right]
-    accused = sum(each.killed for each in controls)
-    return {"faults": len(faults), **count, "controls": len(controls), "accused": accused}
-
-
 def totals_line(found: Sequence[Tried]) -> str:
     count = totals(found)
     share = report.percent(count["killed"] / count["faults"]) if count["faults"] else report.UNKNOWN
     return (
         f"{count['killed']} of {count['faults']} faults killed ({share}), {count['explained']} survive with a reason, "
         f"{count['unexplained']} without; {count['accused']} of {count['controls']} controls accused"
-    )
-
-
-def document(found: Sequence[Tried], facts: Mapping[str, Any], interrupted: bool) -> dict[str, Any]:
-    """The JSON report: totals, and a record for each fault and each control."""
-    results = [{**dataclasses.asdict(each), "passes": each.passes} for each in found]
-    kinds = {kind: totals([each for each in found if each.kind == kind]) for kind in {each.kind for each in found}}
-    return report.finite(  # type: ignore[no-any-return]
-        {
-            "schema": SCHEMA,
-            "environment": dict(facts),
-            "interrupted": interrupted,
-            "totals": totals(found),
-            "kinds": dict(sorted(kinds.items())),
-            "results": results,
-        }
     )

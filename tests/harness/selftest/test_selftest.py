@@ -18,7 +18,8 @@ from assay.harness.row_order import BY_COST
 from assay.harness.run import RunRequest, run_case
 from assay.harness.selftest import backends_bank
 from assay.harness.selftest.backends_bank import PLACE, WrongBackends, killed_by, request_for
-from assay.harness.selftest.command import QUICK, totals
+from assay.harness.selftest.banks_report import totals
+from assay.harness.selftest.command import QUICK
 from assay.harness.selftest.record import Asked, Kill, Member, Tried
 from assay.harness.selftest.survivors import SurvivorsError, read
 from assay.harness.selftest.wrong_backends import BANK, CORRECT
@@ -134,6 +135,20 @@ def test_selftest_command_tells_killed_from_survived(cases: str, tmp_path: Path)
     assert by_name["scales_results"]["by"]["field"] == "values" and by_name["scales_results"]["rows"] == 1
     assert not by_name["right"]["killed"] and by_name["right"]["rows"] == 2
     assert "1 of 1 faults killed" in done.output
+
+
+def test_selftest_goes_on_behind_what_a_cut_run_tried(cases: str, tmp_path: Path) -> None:
+    path = tmp_path / "report.json"
+    asked = ["selftest", "--backends", "--suite", cases, "--resume", "--json", str(path), "--filter"]
+    assert CliRunner().invoke(commands, [*asked, "scales_results"]).exit_code == 0
+    first = json.loads(path.read_text())
+    done = CliRunner(env={"COLUMNS": "200"}).invoke(commands, [*asked, "scales_results,right"])
+    told = json.loads(path.read_text())
+    assert done.exit_code == 0 and "[1/1] controls: right" in done.output, done.output
+    assert first["results"] == [each for each in told["results"] if each["name"] == "scales_results"]
+    assert {each["name"] for each in told["results"]} == {"scales_results", "right"} and not told["interrupted"]
+    other = CliRunner().invoke(commands, [*asked, "right", "--seed", "3"])
+    assert other.exit_code == 2 and "its seed is 0, and not 3" in other.output
 
 
 def test_selftest_leaves_out_a_case_that_cannot_be_made(cases: str, tmp_path: Path) -> None:
