@@ -128,8 +128,7 @@ def _gradients(
     gradients: dict[InputRole, str] = {}
     for index, (role, node) in enumerate(zip(backward.signature.outputs, backward.returned, strict=True)):
         if isinstance(role, Gradient):
-            is_tangent = isinstance(node, torch.fx.Node) and node in handed_on
-            text = handed_on[node] if is_tangent else f"values[{index}]"
+            text = handed_on.get(node, f"values[{index}]") if isinstance(node, torch.fx.Node) else f"values[{index}]"
             gradients[role.of] = f"{text} if view_{index} is None else view_{index}" if index in views else text
     return gradients
 
