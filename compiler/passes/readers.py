@@ -86,20 +86,23 @@ def storage_of(node: fx.Node) -> int | None:
 
 def is_dense(value: torch.Tensor) -> bool:
     """Whether the elements fill their memory, without gaps or overlaps, in some order of the dimensions."""
-    return bool(torch.ops.aten.is_non_overlapping_and_dense(value)) if not _is_symbolic(value) else _is_row_major(value)
+    return _fills_memory(value) if _is_symbolic(value) else bool(torch.ops.aten.is_non_overlapping_and_dense(value))
 
 
 def _is_symbolic(value: torch.Tensor) -> bool:
     return any(isinstance(size, torch.SymInt) for size in (*value.shape, *value.stride()))
 
 
-def _is_row_major(value: torch.Tensor) -> bool:
-    """For symbolic sizes: each stride is written as the product of the sizes after it."""
+def _fills_memory(value: torch.Tensor) -> bool:
+    """For symbolic sizes: in some order of the dimensions, each stride is the product of the sizes within it."""
     expected: int | torch.SymInt = 1
-    for size, step in zip(reversed(value.shape), reversed(value.stride()), strict=True):
-        if not _is_same(step, expected):
+    left = list(range(value.dim()))
+    while left:
+        found = next((dim for dim in reversed(left) if _is_same(value.stride(dim), expected)), None)
+        if found is None:
             return False
-        expected = expected * size
+        left.remove(found)
+        expected = expected * value.shape[found]
     return True
 
 

@@ -39,7 +39,7 @@ from assay.compiler.ir.graph.roles import (
 from assay.compiler.ir.graph.trace import eliminate_dead_nodes
 from assay.compiler.ir.tensors.in_place import IS_FOLDED, IS_PLACED, after, growth, part, private, version, window
 from assay.compiler.ir.tensors.mutating_operators import HIDDEN
-from assay.compiler.ir.typed_nodes import int_argument, int_keyword, schema_of, value_of
+from assay.compiler.ir.typed_nodes import int_argument, int_keyword, nodes_keyword, schema_of, value_of
 from assay.compiler.passes.readers import (
     chain_of,
     eliminate_unused,
@@ -102,6 +102,7 @@ class _Writer:
         self.chosen: set[Write] = set()
         self.whole: dict[fx.Node, fx.Node] = {}
         self.measured: dict[Write, CallInput] = {}
+        self.copied: dict[Write, CallInput] = {}
         self.growths: list[tuple[CallInput, fx.Node, int]] = []
         self.starts = {write: value_of(write.base) for call in self.graph.nodes for write in writes_of(call)}
 
@@ -112,6 +113,7 @@ class _Writer:
         for role, node in pairs:
             if isinstance(role, Mutation) and isinstance(node, fx.Node):
                 self._choose_chain(role, node)
+        self._measure_copies()
         for call in list(self.graph.nodes):
             self.chosen.update(write for write in writes_of(call) if self._is_free(write))
         for call in list(self.graph.nodes):
@@ -145,8 +147,13 @@ class _Writer:
         if isinstance(role.of, Shared):  # autograd records it
             return
         chain: list[Write] = []
+        copied: list[Write] = []
         node, is_provable = end, True
         while whole_of(node) not in self.roles:
+            if (write := copy_of(node)) is not None:
+                copied.append(write)
+                node, is_provable = write.base, False
+                continue
             write, result = self._written_behind(node)
             if write is None:
                 return
@@ -156,8 +163,9 @@ class _Writer:
             node = write.base
         calls = [write for write in chain if write.call.target is MUTATING]
         seen = [write for write in calls if not _is_hidden(write)]
-        if not chain or self.roles[whole_of(node)] != role.of:
+        if not (chain or copied) or self.roles[whole_of(node)] != role.of:
             return
+        self.copied.update({write: role.of for write in copied if role.writes and not _is_hidden(write)})
         is_whole = self.generate and not calls and any(not _is_partial(write.call) for write in chain)
         if is_whole or not is_provable or not self._is_open(role, end):
             self.measured.update(dict.fromkeys(seen if role.writes else (), role.of))
@@ -317,6 +325,14 @@ class _Writer:
                     self.growths.append((self.measured[write], grown, _counted(write)))
             self._unpack(call, done, made)
 
+    def _measure_copies(self) -> None:
+        """Notes how often calls wrote the copies that they make: the version of each begins with 0."""
+        for write, of in self.copied.items():
+            made = _results(write)[0]
+            with self.graph.inserting_after(made):
+                grown = self._add(write.call, version, (made,), None)
+            self.growths.append((of, grown, _counted(write)))
+
     def _watched(self, writes: list[Write], memory: list[fx.Node]) -> list[tuple[Write, fx.Node]]:
         """The bases whose versions have to be read around a call, since it is not made on the caller's tensor."""
         return [(write, node) for write, node in zip(writes, memory, strict=True) if write in self.measured]
@@ -434,6 +450,18 @@ def write_of(node: fx.Node) -> Write | None:
         return None
     writes, slot = writes_of(call), index - _returns(call)
     return writes[slot] if writes and slot >= 0 else None
+
+
+def copy_of(node: fx.Node) -> Write | None:
+    """The write of an operator whose result a node is, where the operator cannot be made on what it is given: torch's
+    own call makes the copy."""
+    if node.op != "call_function" or node.target is not operator.getitem:
+        return None
+    call, index = node.args
+    if not isinstance(call, fx.Node) or call.target is not MUTATING or not isinstance(index, int) or _is_runnable(call):
+        return None
+    bases, slot = nodes_keyword(call, "_all_bases"), index - _returns(call)
+    return Write(call, slot, bases[slot]) if slot >= 0 and isinstance(bases[slot], fx.Node) else None
 
 
 def _ways_back(write: Write, made: fx.Node, whole: fx.Node) -> tuple[list[fx.Node], bool]:

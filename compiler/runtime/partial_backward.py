@@ -13,6 +13,7 @@ from assay.compiler.ir.graph.roles import GraphCall
 from assay.compiler.runtime.expected_inputs import ExpectedInputs, refuse_freed
 from assay.compiler.runtime.leaf_hooks import spare_unreached
 from assay.compiler.runtime.saved_values import saved_tensors
+from assay.compiler.runtime.tangent_views import TangentView
 
 LIMIT = 16
 """How many sets of results with gradients one call has backwards of its own for; beyond, the others count as zeros."""
@@ -26,7 +27,8 @@ class Part:
     among those of that kind; `inputs` is what those that are tensors are held to; `written` the positions of what has
     to have the version that forward noted; `gradients` says for each input of the forward which of the graph's values
     it gets, and from which tangents that follows, and `tensors` which of these inputs are no numbers. `wrappers` are
-    the positions of the arguments that are wrappers, which are held to their form before.
+    the positions of the arguments that are wrappers, which are held to their form before. `views` are the graph's
+    values that are views of a tangent, each with its position and that of the tangent.
     """
 
     graph: GraphCall
@@ -36,6 +38,7 @@ class Part:
     tensors: tuple[int, ...]
     inputs: ExpectedInputs
     wrappers: frozenset[int] = frozenset()
+    views: tuple[tuple[int, int, TangentView], ...] = ()
 
     def fitted(self, arguments: list[object]) -> list[object] | None:
         """The arguments as the graph takes them; None where it cannot take one of them."""
@@ -49,6 +52,17 @@ class Part:
         self.inputs.look(*found)
         given = dict(zip(places, found, strict=True))
         return [given.get(place, value) for place, value in enumerate(arguments)]
+
+    def taken(
+        self, tangents: Sequence[torch.Tensor | None], arguments: Sequence[object], sizes: Sequence[Any]
+    ) -> dict[int, torch.Tensor]:
+        """The values of the graph that are views of tangents which were copied for it, taken of the tangents."""
+        found: dict[int, torch.Tensor] = {}
+        for place, index, view in self.views:
+            own = tangents[index]
+            if own is not None and arguments[self.arguments.index(("tangent", index))] is not own:
+                found[place] = view(own, sizes)
+        return found
 
 
 @dataclass(slots=True)
@@ -103,7 +117,9 @@ class PartialBackward:
         else:
             refuse_freed(arguments)
         ctx.maybe_clear_saved_tensors()
+        taken = part.taken(tangents, arguments, getattr(ctx, "sizes", ())) if part.views else {}
         values = part.graph(arguments)
-        found = tuple(values[made[0]] if made is not None and made[1] & given else None for made in part.gradients)
+        places = [made[0] if made is not None and made[1] & given else None for made in part.gradients]
+        found = tuple(None if place is None else taken.get(place, values[place]) for place in places)
         spare_unreached(ctx, found, part.tensors)
         return found

@@ -33,6 +33,7 @@ from assay.compiler.runtime.expected_inputs import ExpectedInputs
 from assay.compiler.runtime.higher_order import HigherOrder, Roots
 from assay.compiler.runtime.partial_backward import Part, PartialBackward
 from assay.compiler.runtime.recording.cuda_graphs import Recordable, replayed
+from assay.compiler.runtime.tangent_views import TangentView
 from assay.compiler.toolchain.launch import Loaded
 from assay.compiler.toolchain.load import load_again
 
@@ -151,10 +152,12 @@ class KeptPart:
     gradients: tuple[tuple[int, frozenset[int]] | None, ...]
     tensors: tuple[int, ...]
     inputs: ExpectedInputs
+    views: tuple[tuple[int, int, TangentView], ...]
 
     @staticmethod
     def of(part: Part, host: Host) -> KeptPart:
-        return KeptPart(KeptHost.of(host), part.arguments, part.written, part.gradients, part.tensors, part.inputs)
+        rest = part.arguments, part.written, part.gradients, part.tensors, part.inputs, part.views
+        return KeptPart(KeptHost.of(host), *rest)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1137,6 +1137,16 @@ def tangent_that_overlaps_itself() -> Made:
     return _mixed, (leaf(4, 4), leaf(4, 4)), {}
 
 
+@program(tangents, modes=TRAIN, scenario=_under(_transposed))
+def parts_of_a_tangent_that_is_transposed() -> Made:
+    return lambda x, w: torch.cat([x.t(), w.view(2, 8).view(4, 4)], 0), (leaf(4, 4), leaf(4, 4)), {}
+
+
+@program(tangents, modes=TRAIN, scenario=_under(_expanded))
+def parts_of_an_expanded_tangent_beside_what_is_computed_of_it() -> Made:
+    return lambda x, w: torch.cat([x, w.sin(), x[:, 1:3].flatten().view(2, 4)], 0), (leaf(4, 4), leaf(4, 4)), {}
+
+
 def _overlapping_pair(f: Callable[..., Any], x: Tensor, w: Tensor) -> Any:
     y, z = f(x, w)
     memory = torch.linspace(-1, 1, 6)

@@ -33,6 +33,8 @@ NAMES = (
 PACKETS = [getattr(aten, name) for name in NAMES if hasattr(aten, name)]
 IN_PYTHON = (aten.matmul.out, *(getattr(packet, one) for packet in PACKETS for one in packet.overloads()))
 """Operators that torch's dispatcher may take apart in Python."""
+IN_ROWS = (aten.upsample_nearest1d, aten._upsample_nearest_exact1d)
+"""Those whose pieces lie as their argument does, and whose results are in rows."""
 KEYS = {DispatchKey.CompositeImplicitAutograd, DispatchKey.Autograd}
 
 Kernel = Callable[..., Any]
@@ -59,7 +61,8 @@ def _asking(op: torch._ops.OpOverload, kernel: Kernel) -> Kernel:
         refuse_call(op, args, kwargs)
         if op is aten.stft.center and args[0].requires_grad and overlaps_itself(args[0]):
             raise Unsupported("the program takes the gradient of stft over memory that overlaps itself")
-        return kernel(*args, **kwargs)
+        made = kernel(*args, **kwargs)
+        return made.contiguous() if op.overloadpacket in IN_ROWS else made
 
     return ask
 

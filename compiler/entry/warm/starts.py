@@ -222,7 +222,8 @@ class _Late:
             self.journal.count(kept.host.counts, len(kept.host.kernels))
             return loaded
 
-        return Part(lazily(graph), kept.arguments, kept.written, kept.gradients, kept.tensors, kept.inputs)
+        rest = kept.arguments, kept.written, kept.gradients, kept.tensors, kept.inputs
+        return Part(lazily(graph), *rest, views=kept.views)
 
     def recorded(self) -> Halves:
         """The program, recorded as it was for the kept call: under the modes of the call.

@@ -292,6 +292,28 @@ def test_in_place_of_an_input_without_gradients_beside_one_with() -> None:
     assert ours[1].grad is not None and torch.equal(ours[1].grad, theirs[1].grad)
 
 
+@pytest.mark.parametrize("is_dynamic", [False, True])
+def test_in_place_operator_counts_as_eagers_however_its_argument_lies(is_dynamic: bool) -> None:
+    """With strides that are symbols it is not known whether there are gaps, and the operator writes a copy."""
+
+    def f(x: Tensor, y: Tensor) -> Tensor:
+        increment(x)
+        z = x + y
+        increment(x)
+        return x * z
+
+    torch._dynamo.reset()
+    compiled = torch.compile(f, backend=assay, dynamic=is_dynamic, options={"target": "aten", "fallback": "error"})
+    layouts: tuple[Callable[[], Tensor], ...] = (
+        *(lambda: torch.zeros(4, 3), lambda: torch.zeros(3, 4).t(), lambda: torch.zeros(5, 4).t()),
+        lambda: torch.zeros(4, 6)[:, ::2].detach(),
+    )
+    for made in layouts:
+        ours, theirs = made(), made()
+        assert torch.equal(compiled(ours, torch.ones(ours.shape)), f(theirs, torch.ones(ours.shape)))
+        assert torch.equal(ours, theirs) and ours._version == theirs._version
+
+
 def test_in_place_reads_of_what_an_operator_writes_run_in_eager() -> None:
     """An operator that is given one tensor twice would read the copy's original: that is refused, not guessed."""
 

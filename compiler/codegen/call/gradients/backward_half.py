@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 import torch
 from torch.compiler import is_dynamo_compiling
@@ -16,6 +16,7 @@ from assay.compiler.codegen.call.gradients.forward_half import (
     saved_noted,
     tangents_of,
 )
+from assay.compiler.codegen.call.gradients.tangent_views import views_of_tangents
 from assay.compiler.codegen.call.prologue import AmbientNeeds
 from assay.compiler.codegen.call.source import Source, is_tensor, name_of, name_of_argument
 from assay.compiler.codegen.call.written_views import emit_notes
@@ -37,6 +38,7 @@ from assay.compiler.runtime.expected_inputs import ExpectedInputs
 from assay.compiler.runtime.expected_wrappers import ExpectedWrapper, as_plain, zeros_around
 from assay.compiler.runtime.higher_order import Roots
 from assay.compiler.runtime.partial_backward import Part, PartialBackward
+from assay.compiler.runtime.tangent_views import TangentView
 
 
 def emit_backward_half(source: Source, forward: Program, backward: Program, needs: AmbientNeeds, roots: Roots) -> None:
@@ -67,13 +69,7 @@ def emit_backward_half(source: Source, forward: Program, backward: Program, need
         if len(names) > 1:
             some = " or ".join(f"{name} is None" for name in names)
             source.line(2, f"if {some}: return partial_backward({tangents})")
-    holds_wrappers = has_wrappers(forward) or has_wrappers(backward)
-    for role, node in tangents_of(backward).items():
-        if is_wrapper(node.meta["val"]):
-            name = f"tangent_{name_of(role)}"
-            source.line(2, f"{name} = {source.bind('as_recorded', ExpectedWrapper.of(node.meta['val']))}({name})")
-        elif holds_wrappers:
-            source.line(2, f"tangent_{name_of(role)} = {source.bind('as_plain', as_plain)}(tangent_{name_of(role)})")
+    _emit_unwrapped(source, forward, backward)
     tensors, sizes = saved_names(forward)
     if checked:
         source.line(2, f"{source.bind('check_versions', check_versions)}(ctx.written)")
@@ -81,24 +77,40 @@ def emit_backward_half(source: Source, forward: Program, backward: Program, need
         source.line(2, f"({', '.join(tensors)}, {'_' * roots.is_anchored}) = ctx.saved_tensors")
     if sizes:
         source.line(2, f"({', '.join(sizes)},) = ctx.sizes")
-    handed_on = _handed_on(backward)
+    handed_on, views = _handed_on(backward), views_of_tangents(backward, sizes)
+    seen = {tangent.of for tangent, _ in views.values()}
     for role, node in tangents_of(backward).items():
-        if node in handed_on:
-            source.line(2, f"{handed_on[node]} = tangent_{name_of(role)}")
+        if node in handed_on or role in seen:
+            source.line(2, f"own_tangent_{name_of(role)} = tangent_{name_of(role)}")
     is_hooked = bool(tensors) and not needs.hooks_off
     _emit_fitting(source, forward, backward, is_hooked, f"return recorded_backward({tangents})")
+    for index, (tangent, view) in views.items():
+        name, bound = name_of_argument(tangent), source.bind("view_of", view)
+        read = f"{bound}(own_{name}, {'ctx.sizes' if sizes else '()'})"
+        source.line(2, f"view_{index} = None if {name} is own_{name} else {read}")
     arguments = [name_of_argument(role) for role in backward.signature.inputs]
     source.line(2, f"given = [{', '.join(arguments)}]")
     if tensors:  # each is freed as soon as the graph has used it, unless autograd keeps it for another backward
         source.line(2, f"del {', '.join(dict.fromkeys(arguments))}")
         source.line(2, "ctx.maybe_clear_saved_tensors()")
     source.line(2, "values = backward_graph(given)")
-    gradients = _gradients(backward, handed_on)
+    gradients = _gradients(backward, handed_on, views)
     returned = ["None"] * bool(checked) + [gradients.get(role, "None") for role in forward.signature.inputs]
     source.line(2, f"return ({', '.join(returned)},)")
     source.line(1, "@staticmethod  # for whoever records the whole backward of a program")
     taken = [*(f"tangent_{name_of(role)}" for role in visible), *["ticket"] * roots.is_anchored]
     source.line(1, f"def recorded(ctx, {', '.join(taken)}): return recorded_backward({tangents})")
+
+
+def _emit_unwrapped(source: Source, forward: Program, backward: Program) -> None:
+    """Lines that make each tangent a wrapper or none, as the graph takes it."""
+    holds_wrappers = has_wrappers(forward) or has_wrappers(backward)
+    for role, node in tangents_of(backward).items():
+        if is_wrapper(node.meta["val"]):
+            name = f"tangent_{name_of(role)}"
+            source.line(2, f"{name} = {source.bind('as_recorded', ExpectedWrapper.of(node.meta['val']))}({name})")
+        elif holds_wrappers:
+            source.line(2, f"tangent_{name_of(role)} = {source.bind('as_plain', as_plain)}(tangent_{name_of(role)})")
 
 
 def _is_elsewhere(backward: Program) -> bool:
@@ -109,14 +121,16 @@ def _is_elsewhere(backward: Program) -> bool:
     )
 
 
-def _gradients(backward: Program, handed_on: Mapping[torch.fx.Node, str]) -> dict[InputRole, str]:
-    """What holds the gradient of each input: a value of backward, or what it was handed and returns."""
-    pairs = zip(backward.signature.outputs, backward.returned, strict=True)
-    return {
-        role.of: handed_on[node] if isinstance(node, torch.fx.Node) and node in handed_on else f"values[{index}]"
-        for index, (role, node) in enumerate(pairs)
-        if isinstance(role, Gradient)
-    }
+def _gradients(
+    backward: Program, handed_on: Mapping[torch.fx.Node, str], views: Collection[int]
+) -> dict[InputRole, str]:
+    """What holds the gradient of each input: a value of backward, what it was handed and returns, or a view of that."""
+    gradients: dict[InputRole, str] = {}
+    for index, (role, node) in enumerate(zip(backward.signature.outputs, backward.returned, strict=True)):
+        if isinstance(role, Gradient):
+            text = handed_on.get(node, f"values[{index}]") if isinstance(node, torch.fx.Node) else f"values[{index}]"
+            gradients[role.of] = f"{text} if view_{index} is None else view_{index}" if index in views else text
+    return gradients
 
 
 def _emit_fitting(source: Source, forward: Program, backward: Program, is_hooked: bool, otherwise: str) -> None:
@@ -214,6 +228,7 @@ def partial_backward(
             tuple(place for place, node in enumerate(forward.placeholders, bool(checked)) if is_tensor(node)),
             _inputs_of(filter(_is_plain, program.placeholders)),
             frozenset(place for place, node in enumerate(program.placeholders) if is_wrapper(node.meta["val"])),
+            _views(program, sizes, list(tangents)),
         )
 
     examples = [node.meta["val"] for node in tangents.values()]
@@ -222,6 +237,12 @@ def partial_backward(
     zeros = [zeros_around(value) if is_wrapper(value) else zeros_like(value) for value in examples]
     noted = {index: position for position, index in enumerate(saved_noted(forward))}
     return PartialBackward(make, layouts, zeros, check_versions, noted, recorded=recorded)
+
+
+def _views(program: Program, sizes: list[str], tangents: list[OutputRole]) -> tuple[tuple[int, int, TangentView], ...]:
+    """The gradients that are views of a tangent, each by its position and that of the tangent."""
+    found = views_of_tangents(program, sizes).items()
+    return tuple((place, tangents.index(tangent.of), view) for place, (tangent, view) in found)
 
 
 def _layout_of(value: torch.Tensor, holds_wrappers: bool) -> Callable[[torch.Tensor], torch.Tensor]:

@@ -26,6 +26,18 @@ def test_interpolation_of_bytes_is_eagers(mode: str, dynamic: bool) -> None:
             assert torch.equal(compiled(x), resized(x)) and compiled(x).stride() == resized(x).stride()
 
 
+@pytest.mark.parametrize("mode", ["nearest", "nearest-exact"])
+def test_nearest_interpolation_of_columns_is_in_rows(mode: str) -> None:
+    def resized(x: Tensor) -> Tensor:
+        return F.interpolate(x, scale_factor=1.7, mode=mode)
+
+    torch._dynamo.reset()
+    compiled = torch.compile(resized, backend=assay, dynamic=True, options={"fallback": "error"})
+    for width in (6, 9):
+        x = torch.arange(2.0 * 3 * width).reshape(2, width, 3).transpose(1, 2)
+        assert torch.equal(compiled(x), resized(x)) and compiled(x).stride() == resized(x).stride()
+
+
 class Resized(nn.Module):
     """A counter of batches, which Dynamo has a symbol for, and an interpolation."""
 
