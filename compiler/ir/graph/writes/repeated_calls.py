@@ -27,7 +27,7 @@ from torch.fx.experimental.proxy_tensor import PythonKeyTracer, _ProxyTensor, ge
 from assay.compiler.ir.graph.writes.written_layouts import ASKS_LAYOUT
 from assay.compiler.ir.tensors.degrees_of_freedom import VARIANCES
 from assay.compiler.ir.tensors.layout.fresh_memory import Fresh
-from assay.compiler.ir.tensors.layout.strides import Number, expression
+from assay.compiler.ir.tensors.layout.strides import SYMBOLIC, Number, expression
 from assay.compiler.torch_compat import Decompositions, has_registered_effect
 
 Outline = tuple[object, ...]
@@ -106,8 +106,9 @@ class RepeatedCalls:
             self.known[call.outline] = self._result(call, before.next, result)
 
     def _result(self, call: Call, node: fx.Node, result: object) -> Result | None:
-        """The result, if `node` is all that was recorded, and is the call as it was made."""
-        is_one = node.op == "call_function" and node.next.op == "root"
+        """The result, if `node` is the call as it was made, and all else that was recorded are numbers: those of the
+        result's sizes, which have their nodes from now on."""
+        is_one = node.op == "call_function" and _is_followed_by_sizes(node)
         if not is_one or (node.target, node.args, node.kwargs) != (call.func, call.args, call.kwargs):
             return None
         fake = torch._from_functional_tensor(result.elem) if type(result) is FunctionalTensor else None
@@ -117,6 +118,14 @@ class RepeatedCalls:
         is_shared = any(given.untyped_storage()._cdata == memory for given in call.fakes)
         fresh = None if is_shared or _symbols_of(fake) - call.symbols else Fresh.of(fake)
         return None if fresh is None else Result(fresh, node.meta["tensor_meta"])
+
+
+def _is_followed_by_sizes(node: fx.Node) -> bool:
+    """Whether all nodes behind this one are symbolic numbers."""
+    while (node := node.next).op != "root":
+        if not isinstance(node.meta.get("val"), SYMBOLIC):
+            return False
+    return True
 
 
 def follow(tracer: PythonKeyTracer, fake: torch.Tensor, node: fx.Node, described: object) -> None:

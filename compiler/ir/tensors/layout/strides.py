@@ -40,7 +40,7 @@ def hints(sizes: Sequence[Number]) -> list[int]:
     return [hint(size) for size in sizes]
 
 
-def expression(size: Number) -> object:
+def expression(size: Number) -> sympy.Expr | int:
     """A size as it is written, to be compared with others without a guard."""
     return size.node.expr if isinstance(size, torch.SymInt) else size
 

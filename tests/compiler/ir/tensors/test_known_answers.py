@@ -64,10 +64,9 @@ def worked_out(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def test_capture_questions_of_sizes_are_worked_out_once(worked_out: list[str], kept: bool) -> None:
     fake, env = _given()
     worked_out.clear()
-    for _ in range(3):  # a recording each, as forward and then its gradients are
+    for ask in ASKED.values():  # a recording each, as forward and then its gradients are
         with answers_kept(env) if kept else nullcontext():
-            answers = [ask(condition) for condition in _conditions(fake) for ask in ASKED.values()]
-            assert all(answers)
+            assert all(map(ask, _conditions(fake)))
     assert (len(worked_out) == MORE) is kept
 
 
