@@ -9,7 +9,6 @@ import torch
 from torch import fx
 
 from assay.compiler.ir.tensors.in_place import after, part, private, window
-from assay.compiler.ir.tensors.layout.strides import expression
 from assay.compiler.ir.typed_nodes import function_of, value_of
 from assay.compiler.ops.registry import OPERATORS, Kind
 
@@ -110,6 +109,10 @@ def _fills_memory(value: torch.Tensor) -> bool:
 def _is_same(x: int | torch.SymInt, y: int | torch.SymInt) -> bool:
     """Whether two sizes are equal, without a guard on symbols."""
     return expression(x) == expression(y)
+
+
+def expression(size: int | torch.SymInt) -> object:
+    return size.node.expr if isinstance(size, torch.SymInt) else size
 
 
 def has_same_layout(a: object, b: object, strides: bool) -> bool:

@@ -24,7 +24,6 @@ from torch.utils import _pytree as pytree
 from assay.compiler.errors import VerifyError
 from assay.compiler.ir.graph.trace import autocast_off, is_view
 from assay.compiler.ir.tensors.in_place import after, part, private, window
-from assay.compiler.ir.tensors.layout.strides import expression
 from assay.compiler.ir.typed_nodes import function_of
 
 FIELDS = ("dtype", "device", "layout", "shape", "strides", "offset", "conj", "neg")
@@ -120,15 +119,19 @@ def differing(one: object, other: object, fields: Sequence[str] = FIELDS) -> Ite
 
 def _facts(value: torch.Tensor) -> dict[str, object]:
     facts: dict[str, object] = {"dtype": value.dtype, "device": value.device, "layout": value.layout}
-    facts["shape"] = [expression(size) for size in value.shape]
+    facts["shape"] = [_written(size) for size in value.shape]
     is_strided = value.layout is torch.strided
-    facts["strides"] = [expression(step) for step in value.stride()] if is_strided else None
-    facts["offset"] = expression(value.storage_offset()) if is_strided else None
+    facts["strides"] = [_written(step) for step in value.stride()] if is_strided else None
+    facts["offset"] = _written(value.storage_offset()) if is_strided else None
     return facts | {"conj": value.is_conj(), "neg": value.is_neg()}
 
 
 PLACES = ("shape", "strides", "offset")
 """The facts that sizes and positions are in."""
+
+
+def _written(size: int | torch.SymInt) -> object:
+    return size.node.expr if isinstance(size, torch.SymInt) else size
 
 
 def _tensors(value: object) -> list[torch.Tensor]:

@@ -42,7 +42,6 @@ from assay.compiler.ir.graph.writes.repeated_calls import follow
 from assay.compiler.ir.graph.writes.storage_offsets import OffsetsRead
 from assay.compiler.ir.graph.writes.views_beyond import check_unread
 from assay.compiler.ir.graph.writes.watching import Recording, Replacement, Restrided, Watching
-from assay.compiler.ir.tensors.known_answers import answers_kept
 from assay.compiler.ir.tensors.layout.strides import SYMBOLIC, Symbolic
 from assay.compiler.ir.tensors.mutating_operators import functional_elem
 from assay.compiler.ir.tensors.value_checks import IS_CHECK, MAY_REFUSE, may_refuse, reads
@@ -122,7 +121,6 @@ class Trace:
             stack.enter_context(self._regions.known())
             stack.enter_context(_saved_tensor_hooks_off())
             stack.enter_context(torch.autograd.set_detect_anomaly(False))  # it reads numbers, which fake tensors lack
-            stack.enter_context(answers_kept(self.fake_mode.shape_env))
             stack.enter_context(self.fake_mode)
             stack.enter_context(enable_python_dispatcher())
             stack.enter_context(decomposing(self._decompositions))

@@ -5,8 +5,6 @@
 
 A call is like another if its operator is the same, its tensors lie alike, and everything else that it is given is
 equal. It is copied only where the first left one node of the very call behind, and a result with memory of its own.
-
-Symbolic sizes are equal where they are written alike: what the first call has asked of them holds for the other too.
 """
 
 from __future__ import annotations
@@ -17,7 +15,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import sympy
 import torch
 from torch import fx
 from torch._subclasses.fake_tensor import FakeTensor
@@ -27,7 +24,6 @@ from torch.fx.experimental.proxy_tensor import PythonKeyTracer, _ProxyTensor, ge
 from assay.compiler.ir.graph.writes.written_layouts import ASKS_LAYOUT
 from assay.compiler.ir.tensors.degrees_of_freedom import VARIANCES
 from assay.compiler.ir.tensors.layout.fresh_memory import Fresh
-from assay.compiler.ir.tensors.layout.strides import SYMBOLIC, Number, expression
 from assay.compiler.torch_compat import Decompositions, has_registered_effect
 
 Outline = tuple[object, ...]
@@ -51,12 +47,6 @@ class Call:
     args: tuple[Any, ...]
     kwargs: Mapping[str, Any]
     fakes: Sequence[FakeTensor]
-
-    @property
-    def symbols(self) -> set[sympy.Symbol]:
-        """Those in the sizes that the call is given. A result with another one has a size that only the data tells."""
-        given = (each for each in self.outline if isinstance(each, sympy.Basic))
-        return {symbol for each in given for symbol in each.free_symbols}
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,9 +96,8 @@ class RepeatedCalls:
             self.known[call.outline] = self._result(call, before.next, result)
 
     def _result(self, call: Call, node: fx.Node, result: object) -> Result | None:
-        """The result, if `node` is the call as it was made, and all else that was recorded are numbers: those of the
-        result's sizes, which have their nodes from now on."""
-        is_one = node.op == "call_function" and _is_followed_by_sizes(node)
+        """The result, if `node` is all that was recorded, and is the call as it was made."""
+        is_one = node.op == "call_function" and node.next.op == "root"
         if not is_one or (node.target, node.args, node.kwargs) != (call.func, call.args, call.kwargs):
             return None
         fake = torch._from_functional_tensor(result.elem) if type(result) is FunctionalTensor else None
@@ -116,20 +105,12 @@ class RepeatedCalls:
             return None
         memory = fake.untyped_storage()._cdata
         is_shared = any(given.untyped_storage()._cdata == memory for given in call.fakes)
-        fresh = None if is_shared or _symbols_of(fake) - call.symbols else Fresh.of(fake)
+        fresh = None if is_shared else Fresh.of(fake)
         return None if fresh is None else Result(fresh, node.meta["tensor_meta"])
 
 
-def _is_followed_by_sizes(node: fx.Node) -> bool:
-    """Whether all nodes behind this one are symbolic numbers."""
-    while (node := node.next).op != "root":
-        if not isinstance(node.meta.get("val"), SYMBOLIC):
-            return False
-    return True
-
-
 def follow(tracer: PythonKeyTracer, fake: torch.Tensor, node: fx.Node, described: object) -> None:
-    """From here on, the node stands for a tensor whose sizes are numbers, or symbols that have nodes already."""
+    """From here on, the node stands for a tensor whose sizes are numbers."""
     node.meta["val"], node.meta["tensor_meta"] = fake, described
     set_proxy_slot(fake, tracer, _ProxyTensor(tracer.proxy(node), None))
 
@@ -157,9 +138,6 @@ class _Reading:
             return kind([self.read(each) for each in given])
         if kind is float:
             self.outline.append((name, _ordinary(given) if self.is_pointwise else given))
-        elif kind is torch.SymInt:
-            self.outline += ((name, kind), _as_written(given))
-            return self._number(given)
         elif kind in PLAIN:
             self.outline.append((name, kind, given))
         else:
@@ -172,41 +150,12 @@ class _Reading:
         node = _node_of(fake, self.tracer)
         if type(fake) is not FakeTensor or node is None:
             raise _Unknown
-        if fake.layout is not torch.strided:
+        if fake._has_symbolic_sizes_strides or fake.layout is not torch.strided:
             raise _Unknown
-        if fake._has_symbolic_sizes_strides:
-            self.outline += (fake.dim(), *map(_as_written, _numbers_of(fake)), fake.dtype, fake.device)
-        else:
-            self.outline += (fake.shape, fake.stride(), fake.storage_offset(), fake.dtype, fake.device)
+        self.outline += (fake.shape, fake.stride(), fake.storage_offset(), fake.dtype, fake.device)
         self.outline += (fake.is_conj(), fake.is_neg())
         self.fakes.append(fake)
         return node
-
-    def _number(self, given: torch.SymInt) -> int | fx.Node:
-        """A symbolic integer as the graph has it. Raises: _Unknown for one that has no node yet."""
-        if given.node.expr.is_number:
-            return int(given.node.expr)
-        proxy = self.tracer.symnode_tracker.get(given)
-        if proxy is None:
-            raise _Unknown
-        return proxy.force().node
-
-
-def _as_written(size: Number) -> object:
-    """A size, equal to another if that is written alike. Raises: _Unknown for the size of ragged rows."""
-    if isinstance(size, torch.SymInt) and size.node.is_nested_int():
-        raise _Unknown
-    return expression(size)
-
-
-def _numbers_of(fake: torch.Tensor) -> tuple[Number, ...]:
-    return (*fake.shape, *fake.stride(), fake.storage_offset())
-
-
-def _symbols_of(fake: torch.Tensor) -> set[sympy.Symbol]:
-    """The symbols in how a tensor lies."""
-    numbers = map(expression, _numbers_of(fake) if fake._has_symbolic_sizes_strides else ())
-    return {symbol for each in numbers if isinstance(each, sympy.Basic) for symbol in each.free_symbols}
 
 
 def _ordinary(value: float) -> object:

@@ -40,11 +40,6 @@ def hints(sizes: Sequence[Number]) -> list[int]:
     return [hint(size) for size in sizes]
 
 
-def expression(size: Number) -> sympy.Expr | int:
-    """A size as it is written, to be compared with others without a guard."""
-    return size.node.expr if isinstance(size, torch.SymInt) else size
-
-
 def extent(sizes: Sequence[Number], strides: Sequence[Number]) -> Number:
     """How many elements of memory lie from the first element to the last, both counted; no size is 0."""
     return sum((size - 1) * step for size, step in zip(sizes, strides, strict=True)) + 1
@@ -142,7 +137,7 @@ def _step_over(steps: Sequence[tuple[Number, Number]]) -> bool:
     for step, size in steps:
         if is_known(size) and hint(size) <= 1:
             continue
-        is_next = follows is not None and _counted(step) == _counted(follows)
+        is_next = follows is not None and _expression(step) == _expression(follows)
         if not is_next and reach is None:
             raise Unsupported(f"whether a tensor overlaps itself depends on a size that only the data tells: {size}")
         if not is_next and reach is not None and hint(step) <= hint(reach):
@@ -153,7 +148,7 @@ def _step_over(steps: Sequence[tuple[Number, Number]]) -> bool:
     return True
 
 
-def _counted(size: Number) -> object:
+def _expression(size: Number) -> object:
     """A size as text would have it, `max(1, n)` as `n`: these differ where there are no elements."""
     return size.node.expr.replace(Max, _of_elements) if isinstance(size, torch.SymInt) else size
 
