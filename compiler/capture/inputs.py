@@ -177,7 +177,8 @@ def _fake_at(fake: Leaf, sizes: Mapping[sympy.Symbol, int], fake_mode: FakeTenso
         return fake
     shape, strides = tuple(map(number, fake.shape)), tuple(map(number, fake.stride()))
     offset = number(fake.storage_offset())
-    reach = offset + extent(shape, strides)
+    rest = number_at(fake.untyped_storage().nbytes(), sizes)  # a view may leave the tensor for the rest of its storage
+    reach = max(offset + extent(shape, strides), (rest or 0) // fake.element_size())
     with fake_mode, torch.inference_mode(fake.is_inference()), torch.no_grad():
         memory = torch.empty(max(reach, 0), dtype=fake.dtype, device=fake.device).untyped_storage()
         made = torch.empty(0, dtype=fake.dtype, device=fake.device)

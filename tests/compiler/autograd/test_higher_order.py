@@ -308,3 +308,21 @@ def test_dropout_beside_an_integer_that_changes_has_gradients_of_gradients(dynam
             (first,) = torch.autograd.grad(f(x, n).sum(), [x], create_graph=True)
             found.append(torch.autograd.grad(first.square().sum(), [x])[0])
     torch.testing.assert_close(found[3:], found[:3], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("is_returned", [False, True], ids=["unread", "returned"])
+def test_a_view_that_leaves_its_tensor_stands_beside_gradients_of_gradients(is_returned: bool) -> None:
+    """With symbolic sizes an order is recorded anew, of tensors in memory as large as the input's."""
+
+    def with_view(x: Tensor, part: Tensor) -> tuple[Tensor, ...]:
+        rest = part.as_strided((3,), (3,), 1)
+        return (x.sin() * x, rest) if is_returned else (x.sin() * x,)
+
+    found = []
+    for function in (with_view, torch.compile(with_view, backend=assay, dynamic=True)):
+        x, memory = torch.linspace(-1, 1, 9).requires_grad_(), torch.arange(9.0)
+        results = function(x, memory[0::3])
+        (slope,) = torch.autograd.grad(results[0].sum(), x, create_graph=True)
+        found.append([*results, slope, *torch.autograd.grad(slope.sum(), x)])
+    for eagers, ours in zip(*found, strict=True):
+        torch.testing.assert_close(ours, eagers)
