@@ -129,6 +129,8 @@ def selftest(faults: Faults, ground: Ground, jobs: int, timeout_s: float, json_p
     table harness/selftest/survivors.toml.
     """
     console = progress.terminal_beside(json_path)
+    if faults.resumes and json_path in (None, report.STDOUT):
+        raise click.UsageError("--resume needs the file of --json, which holds what was tried before")
     if faults.locates:
         work = to_locate(faults)
         if not work:

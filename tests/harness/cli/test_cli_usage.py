@@ -223,10 +223,14 @@ def test_cli_night_in_a_file_is_refused(tmp_path: Path) -> None:
     assert "cannot be made" in refused("nightly", "--output", str(path), "--store", f"sqlite:///{tmp_path}/x.sqlite")
 
 
-@pytest.mark.parametrize("arguments", [("--every", "2"), ("--resume",), ("--models",)])
+@pytest.mark.parametrize("arguments", [("--every", "2"), ("--models",)])
 def test_cli_selftest_that_locates_nothing_takes_none_of_its_options(arguments: tuple[str, ...]) -> None:
-    readers = "--locate and --false-alarms" if arguments == ("--resume",) else "--locate"
-    assert f"{arguments[0]} is read by {readers} alone" in refused("selftest", *arguments)
+    assert f"{arguments[0]} is read by --locate alone" in refused("selftest", *arguments)
+
+
+@pytest.mark.parametrize("of", [(), ("--backends",), ("--locate",), ("--false-alarms",)])
+def test_cli_selftest_goes_on_behind_no_report_where_none_is_named(of: tuple[str, ...]) -> None:
+    assert "--resume needs the file of --json" in refused("selftest", "--resume", *of)
 
 
 def test_cli_selftest_that_is_to_locate_nothing_is_refused() -> None:
