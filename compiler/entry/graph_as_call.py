@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import operator
 from collections.abc import Callable, Mapping, Sequence
@@ -17,7 +18,7 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.utils import _pytree as pytree
 
 from assay.compiler.assembly.targets import target_of
-from assay.compiler.capture.ambient import autocast_unwound
+from assay.compiler.capture.ambient import autocast_unwound, transforms_left
 from assay.compiler.capture.inputs import Call, CallLeaf, fake_leaf, fake_mode_of, held
 from assay.compiler.capture.user_code.attention_masks import ATTENTION, has_true_mask, laid_out, with_mask
 from assay.compiler.capture.user_code.checkpoints import is_plain, run_region
@@ -30,6 +31,7 @@ from assay.compiler.fallback import nodes_of
 from assay.compiler.ir.graph.held_functions import REGION
 from assay.compiler.ir.graph.roles import Buffer, CallInput, Parameter, UserInput
 from assay.compiler.ir.tensors.devices import current_if_asked
+from assay.compiler.ir.tensors.refusals import as_eager
 from assay.compiler.ops.calls.flex_attention import has_kernel, kinds_of
 from assay.compiler.ops.calls.score_kernels import Functions
 from assay.compiler.options import Options
@@ -214,12 +216,20 @@ class _Recorded(fx.Interpreter):
                 return found
         if target is _autograd_grad and torch.is_inference_mode_enabled():
             with torch.inference_mode(False), torch.set_grad_enabled(torch.is_grad_enabled()):
-                return super().call_function(target, args, kwargs)
+                found = super().call_function(target, args, kwargs)
+            return pytree.tree_map_only(torch.Tensor, torch.clone, found) if _makes_inference_tensors() else found
         if target is torch.ops.higher_order.cond and self._inner.selects:
             return select_branch(self._inside, *args, **kwargs)
         if (record := inlined(target)) is not None:
             return record(self._inside, *args, **kwargs)
         return super().call_function(target, args, kwargs)
+
+
+@functools.cache
+def _makes_inference_tensors() -> bool:
+    """Whether a gradient taken by torch.func in inference mode is an inference tensor, as before torch 2.13."""
+    with transforms_left(), as_eager(), torch.inference_mode():
+        return bool(torch.func.grad(torch.sum)(torch.ones(1, device="cpu")).is_inference())
 
 
 class _Eager(_Recorded):

@@ -24,8 +24,8 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from assay.compiler.errors import Unsupported
 from assay.compiler.ir.tensors.devices import has_kernels
+from assay.compiler.ir.tensors.fake_dtypes import kept_in
 from assay.compiler.ir.tensors.layout.strides import hints, is_by_channels
-from assay.compiler.ir.tensors.saved_statistics import kept_in
 from assay.compiler.torch_compat import Decompositions
 
 aten = torch.ops.aten

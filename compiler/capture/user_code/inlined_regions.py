@@ -65,10 +65,16 @@ def _out_dtype(interpret: Interpret, operator: Callable[..., torch.Tensor], dtyp
     tensors = [value for value in pytree.tree_leaves(args) if isinstance(value, torch.Tensor)]
     if torch.is_grad_enabled() and any(value.requires_grad for value in tensors):
         return torch.ops.higher_order.out_dtype(operator, dtype, *args)
+    if operator is torch.ops.aten.mm.default and dtype is torch.int32 and all(map(_is_of_bytes_on_a_gpu, args)):
+        return torch.ops.aten._int_mm.default(*args)  # as eager: a GPU has no other product of integers
     wide = dtype
     for value in tensors:
         wide = torch.promote_types(wide, value.dtype)
     return operator(*pytree.tree_map_only(torch.Tensor, lambda value: value.to(wide), args)).to(dtype)
+
+
+def _is_of_bytes_on_a_gpu(value: Any) -> bool:
+    return isinstance(value, torch.Tensor) and value.is_cuda and value.dtype is torch.int8
 
 
 def _flex_attention(interpret: Interpret, *args: Any, **kwargs: Any) -> Any:

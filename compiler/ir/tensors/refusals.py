@@ -154,12 +154,12 @@ def refuse_call(func: torch._ops.OpOverload, args: tuple[Any, ...], kwargs: dict
 
 
 def check_position(func: torch._ops.OpOverload, args: tuple[Any, ...]) -> None:
-    """Holds a position that changes from call to call to its dimension: by a guard, or by an assertion at run time
+    """Holds a position to its dimension, one that changes from call to call by a guard, or by an assertion at run time
     where only the data tell it. Torch does so from 2.13 on.
 
     Raises: IndexError if it lies outside.
     """
-    if func is not torch.ops.aten.select.int or not isinstance(args[2], torch.SymInt):
+    if func is not torch.ops.aten.select.int:
         return
     value, dim, index = args
     size = value.shape[dim]

@@ -12,6 +12,7 @@ from torch._prims_common import ELEMENTWISE_TYPE_PROMOTION_KIND, elementwise_dty
 
 from assay.compiler.ir.loops.index import Index, Symbol
 from assay.compiler.ir.loops.kernel import Expr
+from assay.compiler.ir.loops.lowered import Tensor
 from assay.compiler.ir.loops.rewrite import call, constant, convert, widened
 from assay.compiler.ops.pointwise.division import integer_division
 from assay.compiler.ops.registry import Declined, Kind, Operation, Result, broadcast, element, record, rule
@@ -100,16 +101,16 @@ def logical(op: str, *names: str) -> Callable[[Operation], Result]:
 
 @rule(Kind.pointwise, "sqrt")
 def sqrt(operation: Operation) -> Result:
-    return finish(operation, square_root(operation.taken("self", compute_dtype(operation)), operation.output.dtype))
+    return finish(operation, square_root(operation.taken("self", compute_dtype(operation)), operation.output))
 
 
-def square_root(value: Expr, dtype: torch.dtype) -> Expr:
+def square_root(value: Expr, output: Tensor) -> Expr:
     """The root, of a negative number a NaN without a sign, as eager's libraries give it for float32 and float64.
 
-    For halves eager has the processor's root, whose NaN has a sign.
+    For halves, and for float64 on a GPU, eager has the processor's root, whose NaN has a sign.
     """
-    root = call("sqrt", value)
-    if value.dtype is not dtype:
+    root, dtype = call("sqrt", value), output.dtype
+    if value.dtype is not dtype or (dtype is torch.float64 and output.device.type != "cpu"):
         return root
     is_negative = call("lt", value, constant(0, dtype))
     return call("where", is_negative, constant(math.nan, dtype), root, dtype=dtype)
@@ -309,7 +310,7 @@ def pow_scalar(operation: Operation) -> Result:
     if dtype is torch.bool:
         raise Declined("power of booleans")
     if exponent == SQUARE_ROOT and dtype.is_floating_point:
-        return finish(operation, square_root(base, operation.output.dtype))
+        return finish(operation, square_root(base, operation.output))
     special = POWERS.get(exponent) or (FLOAT_POWERS.get(exponent) if dtype.is_floating_point else None)
     if not dtype.is_floating_point and exponent < 0:
         raise Declined("a negative power of integers")

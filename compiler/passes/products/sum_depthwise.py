@@ -3,7 +3,8 @@
     dx, dw, db = convolution_backward(g, x, w, groups=channels)
     ->   dw = sum over images and pixels of window(pad(x)) * g;   db = sum of g;   dx, _, _ = convolution_backward(...)
 
-Where there is padding, `where(window(pad(ones)), window(pad(x)) * g, 0)`: a NaN of `g` meets no pixel there.
+Where there is padding, `where(window(pad(ones)), window(pad(x)) * g, 0)`: a NaN of `g` meets no pixel there. With AVX2
+alone, eager's library multiplies `g` with the zeros too where an image has fewer rows than the kernel; so does this.
 
 oneDNN computes it in scratch memory for a convolution of all channels with all: 12.8 MB for 256 channels and windows of
 7 x 7, where the gradient has 50 KB. On two cores, milliseconds (oneDNN, sums): 256 channels of 2 x 2 in batches of 4
@@ -79,8 +80,9 @@ def _weight_gradient(node: fx.Node) -> fx.Node:
     for _ in range(3):
         gradient = call_for(node, aten.unsqueeze.default, gradient, 2)
     product = call_for(node, aten.mul.Tensor, _windows(node, image), gradient)
-    if any(padding):
-        rows, columns = image.meta["val"].shape[2:]
+    rows, columns = image.meta["val"].shape[2:]
+    is_low = rows < cast(Any, node.args[2]).meta["val"].shape[2]
+    if any(padding) and not (is_low and torch.backends.cpu.get_cpu_capability() == "AVX2"):
         is_pixel = _windows(node, call_for(node, aten.new_ones.default, image, [1, 1, rows, columns], dtype=torch.bool))
         product = call_for(node, aten.where.ScalarOther, is_pixel, product, 0)
     return call_for(node, aten.sum.dim_IntList, product, [0, 5, 6])

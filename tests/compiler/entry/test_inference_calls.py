@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, fx
 from torch.utils.checkpoint import checkpoint
 
+from assay.compiler.entry import graph_as_call
 from assay.compiler.entry.inference_calls import depends_on_inference
 
 
@@ -91,3 +92,18 @@ def test_codegen_makes_each_output_in_its_own_inference_mode() -> None:
     assert [result.is_inference() for result in results] == [True, False, False]
     results[2].sum().backward()
     assert w.grad is not None
+
+
+def test_gradients_inside_are_inference_tensors_where_eagers_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before torch 2.13 those of torch.func are, in inference mode."""
+    monkeypatch.setattr(graph_as_call, "_makes_inference_tensors", lambda: True)
+
+    def pulled(x: Tensor) -> Tensor:
+        found: Tensor = torch.func.vjp(torch.sin, x)[1](x)[0]
+        return found
+
+    with torch.inference_mode():
+        x = torch.ones(3)
+        given = torch.compile(pulled, backend="assay", options={"fallback": "error"})(x)
+    assert given.is_inference()
+    torch.testing.assert_close(given, x.cos())

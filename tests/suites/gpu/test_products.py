@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +10,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch._higher_order_ops.out_dtype import out_dtype
 
 from assay.compiler import journal
 from assay.compiler.codegen.triton.tile_sizes import PRODUCTS
@@ -131,3 +132,28 @@ def test_regions_are_timed_both_ways(tmp_path: Path) -> None:
     row = products.measured("small", options, DEVICE)
     assert row["library_us"] > 0 and row["tiles_us"] > 0 and row["sizes"] == (1, 512, 1024, 256)
     assert "TFLOP/s" in products.line_of(row)
+
+
+BYTES = ((17, 8, 8), (32, 16, 24), (3, 8, 8), (17, 4, 8), (17, 8, 5), (0, 8, 8), (17, 0, 8), (17, 8, 0))
+"""Rows, columns that are summed over, and columns: those that a GPU multiplies, and those that it refuses."""
+
+
+@pytest.mark.parametrize("sizes", BYTES, ids=str)
+def test_products_of_bytes_are_eagers_or_refused(sizes: tuple[int, int, int]) -> None:
+    def product(x: Tensor, y: Tensor) -> Tensor:
+        found: Tensor = out_dtype(torch.ops.aten.mm.default, torch.int32, x, y)
+        return found + 1
+
+    def tried(call: Callable[[Tensor, Tensor], Tensor]) -> Tensor | str:
+        try:
+            return call(x, y)
+        except RuntimeError as error:
+            return str(error)
+
+    rows, inner, columns = sizes
+    x, y = (torch.randint(-9, 9, s, dtype=torch.int8, device=DEVICE) for s in ((rows, inner), (inner, columns)))
+    eager, ours = tried(product), tried(torch.compile(product, backend="assay"))
+    if isinstance(eager, str):
+        assert isinstance(ours, str) and eager in ours
+    else:
+        assert isinstance(ours, Tensor) and torch.equal(eager, ours)

@@ -31,7 +31,7 @@ from assay.compiler.ir.graph.writes.written_layouts import (
     mark_lazy,
     meta_of,
 )
-from assay.compiler.ir.tensors import mutating_operators
+from assay.compiler.ir.tensors import fake_dtypes, mutating_operators
 from assay.compiler.ir.tensors.degrees_of_freedom import warn_of_freedom
 from assay.compiler.ir.tensors.in_place import version
 from assay.compiler.ir.tensors.layout import fake_strides
@@ -42,7 +42,6 @@ from assay.compiler.ir.tensors.layout.strides import (
 )
 from assay.compiler.ir.tensors.mutating_operators import inner_of, written_by
 from assay.compiler.ir.tensors.refusals import check_position, refuse_call
-from assay.compiler.ir.tensors.saved_statistics import BATCH_NORMS, with_saved_dtypes
 from assay.compiler.ir.tensors.wrappers import has_wrapper
 from assay.compiler.torch_compat import Decompositions, has_registered_effect
 
@@ -345,8 +344,8 @@ class Watching(FunctionalTensorMode):
                 result = pytree.tree_map_only(FakeTensor, self._wrapped, result)  # made of numbers alone
             if func.is_view:
                 self._follow(args[0], result, call)
-            if func in BATCH_NORMS:
-                result = with_saved_dtypes(args, result, self.tracer, self)
+            if func in fake_dtypes.WRONG:
+                result = fake_dtypes.with_dtypes(func, args, result, self.tracer, self)
             if func in fake_strides.WRONG:
                 result = fake_strides.with_strides(func, args, result, self.tracer, self)
             as_run = fake_strides.as_run
@@ -358,8 +357,8 @@ class Watching(FunctionalTensorMode):
             result = super().__torch_dispatch__(func, types, args, kwargs)
         if shape is None or shape != args[0].shape:  # to the size that it has, resize_ does nothing
             self._note_write(call)
-        if func in BATCH_NORMS:
-            result = with_saved_dtypes(args, result, self.tracer, self)
+        if func in fake_dtypes.WRONG:
+            result = fake_dtypes.with_dtypes(func, args, result, self.tracer, self)
         if seen is not None:
             mutating_operators.correct(seen, self.tracer.graph)
         mark_lazy(*call)

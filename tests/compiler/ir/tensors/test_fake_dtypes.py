@@ -1,4 +1,5 @@
-"""What batch norm saves for its backward has eager's dtype beside halves, whichever kernels compute it."""
+"""Dtypes that fake tensors have otherwise: what batch norm saves beside halves, and a loss with weights of another
+dtype."""
 
 from __future__ import annotations
 
@@ -6,6 +7,7 @@ import copy
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 import assay.compiler  # noqa: F401
@@ -41,3 +43,17 @@ def test_backward_of_a_batch_norm_of_halves_is_eagers(name: str, target: str) ->
     for mine, theirs in zip(ours, gradients(model, model, x), strict=True):
         assert mine.dtype == theirs.dtype
         torch.testing.assert_close(mine, theirs, atol=0.05, rtol=0.05)
+
+
+@pytest.mark.parametrize("dtypes", [(torch.bfloat16, torch.float32), (torch.float32, torch.bfloat16)], ids=str)
+@pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
+def test_loss_with_weights_of_another_dtype_has_eagers_dtype(
+    dtypes: tuple[torch.dtype, torch.dtype], reduction: str
+) -> None:
+    def loss(x: Tensor, weight: Tensor) -> Tensor:
+        targets = torch.full_like(x, 0.25)
+        return F.binary_cross_entropy_with_logits(x, targets, weight, reduction, pos_weight=weight)
+
+    x, weight = torch.ones(4, 3, dtype=dtypes[0]), torch.ones(3, dtype=dtypes[1])
+    ours = torch.compile(loss, backend="assay", options={"fallback": "error"})(x, weight)
+    torch.testing.assert_close(ours, loss(x, weight))
