@@ -286,6 +286,7 @@ def operator_writes_a_part_of_an_offset_input_that_was_written_whole() -> Made:
 
 CASES: list[Case] = []
 if importlib.util.find_spec("triton") is not None:  # torch for the CPU comes without it
+    importlib.import_module("triton.language")  # whose own functions must not be interpreted where there is a GPU
     with mock.patch.dict(os.environ, {"TRITON_INTERPRET": "1"}):  # read where a kernel is declared
         CASES = importlib.import_module("assay.suites.semantics._triton_operators").CASES
 

@@ -35,6 +35,8 @@ OF_ELEMENTS = frozenset(
     for name in names.split()
 )
 """Operators whose kernels look at elements and may refuse them."""
+OF_SIZES = frozenset({"_int_mm"})
+"""Those whose kernels on a GPU refuse sizes that no fake tensor does, 0 among them."""
 DIVISIONS = frozenset("div floor_divide remainder fmod".split())
 """Those that refuse a zero among integer divisors."""
 NUMBERS = ("number", "float")
@@ -54,7 +56,7 @@ def may_refuse(node: fx.Node) -> bool:
     if not isinstance(target, torch._ops.OpOverload) or target.namespace != "aten":
         return False
     name = target._schema.name.removeprefix("aten::")
-    if name in OF_ELEMENTS or (name in DIVISIONS and _divides_integers(node)):
+    if name in OF_ELEMENTS | OF_SIZES or (name in DIVISIONS and _divides_integers(node)):
         return True
     return any(_may_not_fit(traced_value(argument)) for argument in _numbers_of(node, target))
 

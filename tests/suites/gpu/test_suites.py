@@ -38,6 +38,10 @@ SEMANTICS = [
 EVERY, MOST = 300, 6
 """Of the batches of operators one in so many, and so many samples of one."""
 PROGRAMS = 40
+REFUSED_ANEW = {
+    28: "before 2.13 Dynamo refuses a position far out of range in a class of its own, where it traces anew"
+}
+"""Drawn programs of which Dynamo alone has a graph already, and so another error."""
 MENDED = (
     "nn.functional.interpolate.bilinear.float32.forward infer dynamic assay,dynamic",
     "nn.functional.interpolate.trilinear.float32.forward infer dynamic assay,dynamic",
@@ -92,6 +96,8 @@ def test_drawn_programs_are_as_eager(number: int, mode: str) -> None:
     ):  # no difference: a declared limit, of which the drawn programs are counted elsewhere
         pytest.xfail(found.detail)
     if not judged(found, KNOWN).passes:
+        if number in REFUSED_ANEW and not ledger.is_among(torch.__version__, ">=2.13"):
+            pytest.xfail(REFUSED_ANEW[number])
         alone = tried(draw(f"gpu:{number}"), mode, "eager", "cuda")
         assert places_of(found) == places_of(alone), "; ".join(map(str, found.differences))
 
