@@ -64,7 +64,7 @@ def test_sums_are_the_weight_gradient(layer: nn.Conv2d, wanted: list[bool]) -> N
 def test_a_nan_of_the_gradient_meets_the_padding_that_it_meets_in_eager(
     layer: nn.Conv2d, size: tuple[int, int]
 ) -> None:
-    """None; with AVX2 alone, eager's library multiplies it by the zeros beside images that are lower than the kernel."""
+    """None; with AVX2 alone, it is multiplied by the zeros beside images that are lower than the kernel."""
     _, x, weight = given(layer)
     x = x[:, :, : size[0], : size[1]].contiguous(memory_format=torch.channels_last)
     gradient = torch.ones_like(layer(x))
