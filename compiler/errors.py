@@ -7,6 +7,7 @@ AssayError
 │   └── Unexpected                       no limit declares it: the program's own error, or a bug of the compiler
 ├── BuildError (also RuntimeError)       the system's C++ compiler failed on generated code
 ├── InputMismatch (also RuntimeError)    a compiled graph was called with inputs that it was not compiled for
+│   ├── WrongCount (also TypeError, ValueError)   more of them than it takes, or fewer
 │   └── BrokenAssumption (also AssertionError)   one that it would be compiled again for, did `debug_assert` not ask
 ├── HookError (also RuntimeError)        a hook on saved tensors that is a graph and does what no such hook may
 ├── VerifyError (also AssertionError)    an intermediate state broke its own rules: a bug of the compiler
@@ -160,6 +161,10 @@ class BuildError(AssayError, RuntimeError):
 
 class InputMismatch(AssayError, RuntimeError):
     """A compiled graph was called with inputs that it was not compiled for."""
+
+
+class WrongCount(InputMismatch, TypeError, ValueError):
+    """More inputs than a graph takes, or fewer. Torch's own doors raise a TypeError or a ValueError."""
 
 
 class BrokenAssumption(InputMismatch, AssertionError):

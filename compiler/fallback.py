@@ -65,7 +65,7 @@ def _unless_eager_raises(eager: Run, reason: Unexpected) -> Run:
 
     def run(*args: object, **kwargs: object) -> Any:
         eager(*args, **kwargs)
-        raise _raised(reason)
+        raise raised_by(reason)
 
     return run
 
@@ -81,13 +81,13 @@ def _of_backward(eager: Run, reason: Unexpected) -> Run:
         results = eager(*args, **kwargs)
         is_the_programs = is_the_programs or _fails_in_backward((results, args, kwargs), wanted)
         if not is_the_programs:
-            raise _raised(reason)
+            raise raised_by(reason)
         return results
 
     return run
 
 
-def _raised(reason: Unexpected) -> BaseException:
+def raised_by(reason: Unexpected) -> BaseException:
     """What the compiler raised, which is no refusal of the program. The interpreter of torch.fx makes a RuntimeError
     of a KeyError."""
     cause = reason.__cause__

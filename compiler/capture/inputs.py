@@ -13,7 +13,7 @@ from torch._guards import Source, TracingContext
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
 from assay.compiler.capture.user_code.script_objects import fake_object, is_object
-from assay.compiler.errors import InputMismatch, Unsupported
+from assay.compiler.errors import InputMismatch, Unsupported, WrongCount
 from assay.compiler.ir.graph.roles import CallInput, GraphCall
 from assay.compiler.ir.tensors.changing_sizes import without_real_base
 from assay.compiler.ir.tensors.layout.overlap import is_leaf, overlaps, share_inner
@@ -200,10 +200,11 @@ def fake_mode_of(values: Iterable[object]) -> FakeTensorMode | None:
 def check_inputs(expected: Sequence[object], given: Sequence[object]) -> None:
     """Holds a call's inputs to the fakes that a graph was compiled for; symbolic sizes take any value.
 
-    Raises: InputMismatch naming the first input that differs, with what was expected and what was given.
+    Raises: InputMismatch naming the first input that differs, with what was expected and what was given; WrongCount
+    for another number of them.
     """
     if len(expected) != len(given):
-        raise InputMismatch(f"the graph was compiled for {len(expected)} inputs and was called with {len(given)}")
+        raise WrongCount(f"the graph was compiled for {len(expected)} inputs and was called with {len(given)}")
     for position, (want, got) in enumerate(zip(expected, given, strict=True)):
         if wrong := _difference(want, got) if isinstance(want, torch.Tensor) else _other_number(want, got):
             raise InputMismatch(

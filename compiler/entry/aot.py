@@ -80,7 +80,7 @@ from assay.compiler.entry.module_as_call import (
 from assay.compiler.entry.recompile import Recompiled
 from assay.compiler.entry.straight_call import MISS, STRAIGHT_CALLS, StraightCall, straight_call
 from assay.compiler.errors import Unexpected, Unsupported
-from assay.compiler.fallback import give_back, nodes_of
+from assay.compiler.fallback import give_back, nodes_of, raised_by
 from assay.compiler.ir.graph.roles import CallInput, GraphCall, UserInput
 from assay.compiler.ir.tensors.layout.overlap import is_leaf
 from assay.compiler.ir.tensors.wrappers import Recipe, inner_tensors, is_ragged, is_wrapper
@@ -155,7 +155,8 @@ def aot_function(
     compiled; by default `fn` does. `fallback` is the option of that name. With `disable_functionalization` a function
     that writes memory or has an ordered effect is one that cannot be compiled. The graphs of others are the same.
 
-    Raises: OptionError for a `fallback` that does not exist; when called, the errors of `fn` as eager has them.
+    Raises: OptionError for a `fallback` that does not exist; TypeError for decompositions that are no mapping; when
+    called, the errors of `fn` as eager has them, and those of the caller's own decompositions.
     Source: the signature up to `disable_functionalization` is that of torch/_functorch/aot_autograd.py, torch 2.13.
     """
     given = Given(fw_compiler, bw_compiler, inference_compiler, partition_fn, decompositions)
@@ -241,7 +242,7 @@ def aot_module_simplified(
     compiler cannot take runs in eager, which is counted. All else is as for `aot_function`.
 
     Raises: InputMismatch when it is called with inputs of another dtype, device, shape or stride, and BrokenAssumption
-    for others where torch's `debug_assert` is set; Unexpected for a module whose recording fails.
+    for others where torch's `debug_assert` is set; what the module raises when it is recorded.
     Source: the signature is that of torch/_functorch/aot_autograd.py, torch 2.13.
     """
     if pre_grad_passes is not None and isinstance(mod, fx.GraphModule):
@@ -253,8 +254,8 @@ def aot_module_simplified(
         if disable_functionalization:
             made = replace(made, call=replace(made.call, function=refusing_writes(made.call.function)))
         forward = _simplified(made, args, compilers, Journal.open(options, compile_region_name))
-    except Unexpected:
-        raise
+    except Unexpected as reason:
+        raise raised_by(reason) from reason
     except Unsupported as reason:
         forward = _given_back(mod, reason, options)
     for name in ("zero_grad", "named_parameters", "named_buffers"):

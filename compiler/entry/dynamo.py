@@ -21,6 +21,7 @@ from assay.compiler.autograd.rematerialization.memory_budget import budget_split
 from assay.compiler.autograd.rematerialization.offload import offloaded
 from assay.compiler.autograd.rematerialization.rematerialize import cheapest_split
 from assay.compiler.autograd.saved_hooks import GraphHooks
+from assay.compiler.capture.decompositions.given import given_decompositions
 from assay.compiler.capture.decompositions.table import DECOMPOSITIONS, EXACT, PLAIN
 from assay.compiler.capture.examples import program_of, read_numbers, read_offsets, why_not_same
 from assay.compiler.capture.inputs import Call, check_inputs, why_not_read
@@ -110,7 +111,8 @@ def compile_fx(
     Source: the signature is that of torch/_inductor/compile_fx.py, torch 2.13.
     """
     options = Options.of(config_patches, None)
-    table = (EXACT if options.numerics == "exact" else DECOMPOSITIONS) if decompositions is None else decompositions
+    own = EXACT if options.numerics == "exact" else DECOMPOSITIONS
+    table = own if decompositions is None else given_decompositions(decompositions)
     journal = Journal.open(options, compile_region_name)
     if inner_compile is None:
         compilers = _plain_compilers(options, journal, table)

@@ -24,6 +24,7 @@ from torch.utils import _pytree as pytree
 
 from assay.compiler import FOLDER
 from assay.compiler.autograd.joint import differentiate
+from assay.compiler.capture.decompositions.given import given_decompositions
 from assay.compiler.capture.functionalize import capture
 from assay.compiler.capture.inputs import Call, CallLeaf, fake_leaf, fake_mode_of
 from assay.compiler.capture.module_state import call_with_state
@@ -353,7 +354,7 @@ def _captured(
     without_gradients = nullcontext() if kind.joint or kind.pre_dispatch else torch.no_grad()
     with _refused_by_name(), without_gradients:
         call = Call(watched, leaves, mode, holds_functions=True, shows_results=True)
-        return capture(call, decompositions or {}, kind.pre_dispatch, keeps_lines=True)
+        return capture(call, given_decompositions(decompositions), kind.pre_dispatch, keeps_lines=True)
 
 
 @contextmanager

@@ -26,7 +26,7 @@ from assay.compiler.capture.user_code.custom_backwards import in_its_callers_mod
 from assay.compiler.capture.user_code.inlined_regions import inlined
 from assay.compiler.capture.user_code.score_functions import FLEX_ATTENTION, Decide, GivenFunction, attention_of
 from assay.compiler.entry.selected_branches import select_branch
-from assay.compiler.errors import Unsupported
+from assay.compiler.errors import Unsupported, WrongCount
 from assay.compiler.fallback import nodes_of
 from assay.compiler.ir.graph.held_functions import REGION
 from assay.compiler.ir.graph.roles import Buffer, CallInput, Parameter, UserInput
@@ -75,9 +75,11 @@ def as_call(
 ) -> GraphAsCall:
     """A graph as a call to record. Where it `is_fixed`, the sizes of real tensors are numbers.
 
-    Raises: Unsupported for an input that the compiler does not take.
+    Raises: Unsupported for an input that the compiler does not take, WrongCount for another number of them.
     """
     placeholders = [node for node in gm.graph.nodes if node.op == "placeholder"]
+    if len(placeholders) != len(example_inputs):
+        raise WrongCount(f"the graph takes {len(placeholders)} inputs and is given {len(example_inputs)} examples")
     own = held_tensors(gm)
     fake_mode = recording_mode(example_inputs)
     leaves = tuple(

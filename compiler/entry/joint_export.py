@@ -23,6 +23,7 @@ from assay.compiler.assembly.compilers import Compilers
 from assay.compiler.assembly.halves import graphs_of, halve
 from assay.compiler.assembly.linking import link, load_call, specialized
 from assay.compiler.autograd.joint import differentiate
+from assay.compiler.capture.decompositions.given import given_decompositions
 from assay.compiler.capture.examples import fill_values
 from assay.compiler.capture.functionalize import capture
 from assay.compiler.capture.inputs import Call
@@ -119,7 +120,7 @@ def aot_export_joint_with_descriptors(
     if disable_functionalization:
         call = replace(call, function=refusing_writes(call.function))
     with places_noted(mod) if _record_nn_module_stack else nullcontext():
-        captured = capture(call, decompositions or {})
+        captured = capture(call, given_decompositions(decompositions))
     program = divide_drawing_regions(differentiate(captured)) if captured.needs_gradient else captured.finish()
     state = module_state(mod)
     params = [name for name, value in state.items() if isinstance(value, nn.Parameter)]

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from torch._dynamo.utils import assert_no_fake_params_or_buffers
 
 from assay.compiler.assembly.compilers import Compilers
+from assay.compiler.capture.decompositions.given import given_decompositions
 from assay.compiler.codegen.call.border import bordered
 from assay.compiler.entry.ahead.calling_form import CallingForm
 from assay.compiler.entry.ahead.given_sizes import take_given_sizes
@@ -38,7 +39,8 @@ class Given:
     def compilers(self, keeps_writes: bool) -> Compilers:
         """The compilers of one compile. With `keeps_writes` a graph without gradients writes its inputs itself.
 
-        Raises: OptionError, when the compile partitions, for a partition function that returns other graphs.
+        Raises: TypeError for decompositions that are no mapping; OptionError, when the compile partitions, for a
+        partition function that returns other graphs.
         """
         made = _Compile(next_compile())
         return Compilers(
@@ -46,7 +48,7 @@ class Given:
             made.builder(self.backward or self.forward, "backward"),
             made.builder(self.inference or self.forward, "inference"),
             split_by(self.partition_fn, made.compile_id),
-            self.decompositions if self.decompositions is not None else {},
+            given_decompositions(self.decompositions),
             write=keep_writes if keeps_writes else None,
             passes=AS_RECORDED,
         )

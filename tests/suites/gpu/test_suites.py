@@ -11,6 +11,7 @@ from collections.abc import Sequence
 import pytest
 import torch
 
+from assay.compiler.torch_compat import BEFORE_2_13
 from assay.harness.batches.batch import How, run_batch
 from assay.harness.batches.batch_report import judged
 from assay.harness.batches.batch_run import Shard, Unit, plan
@@ -96,7 +97,7 @@ def test_drawn_programs_are_as_eager(number: int, mode: str) -> None:
     ):  # no difference: a declared limit, of which the drawn programs are counted elsewhere
         pytest.xfail(found.detail)
     if not judged(found, KNOWN).passes:
-        if number in REFUSED_ANEW and not ledger.is_among(torch.__version__, ">=2.13"):
+        if number in REFUSED_ANEW and BEFORE_2_13:
             pytest.xfail(REFUSED_ANEW[number])
         alone = tried(draw(f"gpu:{number}"), mode, "eager", "cuda")
         assert places_of(found) == places_of(alone), "; ".join(map(str, found.differences))
