@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
+from torch._C._functorch import TransformType
 from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
 from torch.autograd import forward_ad
 
@@ -107,6 +108,15 @@ def transforms_left() -> Iterator[None]:
         yield
 
 
+LEAVE = {
+    TransformType.Vmap: torch._C._functorch._vmap_decrement_nesting,
+    TransformType.Grad: torch._C._functorch._grad_decrement_nesting,
+    TransformType.Jvp: torch._C._functorch._jvp_decrement_nesting,
+    TransformType.Functionalize: torch._C._functorch._func_decrement_nesting,
+}
+"""What leaves a level of `torch.func`, by its kind."""
+
+
 @contextmanager
 def levels_kept() -> Iterator[None]:
     """Where an error leaves it, the levels of `torch.func` and of forward mode that were entered meanwhile are left
@@ -115,10 +125,17 @@ def levels_kept() -> Iterator[None]:
     try:
         yield
     except BaseException:
-        torch._C._functorch.pop_dynamic_layer_stack_and_undo_to_depth(depth)
+        _leave_levels(depth)
         if not was_forward and _has_forward_level():
             torch._C._exit_dual_level(level=0)
         raise
+
+
+def _leave_levels(depth: int) -> None:
+    """Leaves the innermost levels, each by its own call. Before 2.13 torch's call for all of them fails in one of
+    vmap's."""
+    while torch._C._functorch.get_dynamic_layer_stack_depth() > depth:
+        LEAVE[torch._C._functorch.peek_interpreter_stack().key()]()
 
 
 def _has_forward_level() -> bool:

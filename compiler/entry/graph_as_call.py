@@ -220,18 +220,11 @@ class _Recorded(fx.Interpreter):
             with torch.inference_mode(False), torch.set_grad_enabled(torch.is_grad_enabled()):
                 found = super().call_function(target, args, kwargs)
             return pytree.tree_map_only(torch.Tensor, torch.clone, found) if _makes_inference_tensors() else found
-        if target is torch.ops.higher_order.scan and _is_under_vmap():
-            raise Unsupported("the program calls scan under vmap, whose batching rule is Python that no graph holds")
         if target is torch.ops.higher_order.cond and self._inner.selects:
             return select_branch(self._inside, *args, **kwargs)
         if (record := inlined(target)) is not None:
             return record(self._inside, *args, **kwargs)
         return super().call_function(target, args, kwargs)
-
-
-def _is_under_vmap() -> bool:
-    level = torch._C._functorch.peek_interpreter_stack()
-    return level is not None and level.key() == torch._C._functorch.TransformType.Vmap
 
 
 @functools.cache
