@@ -249,15 +249,18 @@ def aot_module_simplified(
         mod = pre_grad_passes(mod, args)
     given = Given(fw_compiler, bw_compiler, inference_compiler, partition_fn, decompositions)
     compilers, options = given.compilers(keep_inference_input_mutations), Options.of(None, None)
+    failed: Unexpected | None = None
     try:
         made = ModuleAsCall.of(mod, args, is_fixed=ignore_shape_env)
         if disable_functionalization:
             made = replace(made, call=replace(made.call, function=refusing_writes(made.call.function)))
         forward = _simplified(made, args, compilers, Journal.open(options, compile_region_name))
     except Unexpected as reason:
-        raise raised_by(reason) from reason
+        failed = reason
     except Unsupported as reason:
         forward = _given_back(mod, reason, options)
+    if failed is not None:  # not raised above: each of the two errors would be the other's cause
+        raise raised_by(failed)
     for name in ("zero_grad", "named_parameters", "named_buffers"):
         setattr(forward, name, getattr(mod, name))
     return forward
