@@ -151,6 +151,8 @@ def _entry(path: Path, number: int, entry: dict[str, Any]) -> Known:
     for name, kind in kinds.items():
         if not isinstance(entry.get(name, ""), kind):
             raise LedgerError(f"{where}: {name} is {entry[name]!r}, and must be a {kind.__name__}")
+    if set(entry["field"]) & set("*?["):
+        raise LedgerError(f"{where}: field is {entry['field']!r}, and is one field by its name, no pattern")
     if entry.get("device", "cpu") not in DEVICES:
         raise LedgerError(f"{where}: device is {entry['device']!r}, and must be one of {', '.join(DEVICES)}")
     try:

@@ -127,6 +127,7 @@ def test_ledger_prefers_an_entry_that_has_not_expired() -> None:
         (ENTRY + 'torch = "<2.13, or so"\n', "' or so' is no bound"),
         (ENTRY + 'device = "tpu"\n', "device is 'tpu', and must be one of cpu, cuda"),
         (ENTRY + "torch = 2.13\n", "torch is 2.13, and must be a str"),
+        (ENTRY.replace('field = "stride"', 'field = "*"'), "field is '*', and is one field by its name"),
     ],
 )
 def test_ledger_says_what_is_wrong_with_an_entry(tmp_path: Path, text: str, said: str) -> None:
