@@ -33,6 +33,7 @@ from assay.compiler.autograd.zero_sources import noting_zeros
 from assay.compiler.errors import Unexpected, Unsupported
 from assay.compiler.ir.graph.captured import Captured, as_node
 from assay.compiler.ir.graph.float_division import divide_as_floats
+from assay.compiler.ir.graph.given_decompositions import raise_what_they_raised
 from assay.compiler.ir.graph.roles import CallInput, Freed, Gradient, OutputRole, Program, Shared, Tangent
 from assay.compiler.ir.graph.trace import HELD, Trace, autocast_off
 from assay.compiler.ir.graph.writes.views_beyond import check_backward
@@ -212,6 +213,7 @@ def _gradients(
     except ZeroDivisionError as error:  # of Python's numbers: of C++'s own, which eager divides, it is infinite
         raise Unsupported("its backward divides by a size that is 0 at these numbers") from error
     except (RuntimeError, ValueError) as error:  # fake tensors refuse a view with a ValueError
+        raise_what_they_raised(error)
         if NO_FAKE in str(error):
             raise Unsupported("its backward calls a custom operator that has no fake implementation") from error
         said = f"its backward fails, as eager's will when it is asked for: {error}"

@@ -22,7 +22,6 @@ from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 from assay.compiler.capture.aliasing import Aliases, Returned, WriteKind, history_of, kind_of_write
 from assay.compiler.capture.ambient import in_forward_mode, levels_kept, preserved
 from assay.compiler.capture.decompositions.checked_by_eager import refusing_as_eager
-from assay.compiler.capture.decompositions.given import raise_what_they_raised
 from assay.compiler.capture.decompositions.kept_whole import interpolation_whole
 from assay.compiler.capture.decompositions.product_gradients import products_by_values
 from assay.compiler.capture.inputs import Call, CallLeaf
@@ -38,6 +37,7 @@ from assay.compiler.capture.user_code.triton_kernels import record_launch as rec
 from assay.compiler.capture.wrapper_views import ALIASES, check_copied
 from assay.compiler.errors import Unexpected, Unsupported
 from assay.compiler.ir.graph.captured import Captured
+from assay.compiler.ir.graph.given_decompositions import raise_what_they_raised
 from assay.compiler.ir.graph.roles import (
     Base,
     Begins,
@@ -148,7 +148,7 @@ def capture(
                 trace.take(one.argument)
         grad_mode = torch.is_grad_enabled()
         with warned() as warnings:
-            results = _run(trace, call, flat, decompositions)
+            results = _run(trace, call, flat)
         trace.mark_refusals()
         _check_gradients(bound, results)
         for node in trace.graph.nodes:
@@ -171,7 +171,7 @@ def _functions_of(call: Call, decompositions: Decompositions, pre_dispatch: bool
     return functools.partial(functions_recorded, call.fake_mode, decompositions, pre_dispatch)
 
 
-def _run(trace: Trace, call: Call, arguments: list[object], decompositions: Decompositions) -> list[object]:
+def _run(trace: Trace, call: Call, arguments: list[object]) -> list[object]:
     """Raises: Unexpected with the program's own error, which eager will raise if it is one of the program; Unsupported
     for a program that no fake tensors can run; the error of a decomposition that the caller gave."""
     try:
@@ -191,7 +191,7 @@ def _run(trace: Trace, call: Call, arguments: list[object], decompositions: Deco
     except ONLY_DATA_TELLS as error:
         raise Unsupported(f"recording it needs its data: {type(error).__name__}: {error}") from error
     except Exception as error:
-        raise_what_they_raised(decompositions)
+        raise_what_they_raised(error)
         if (limit := _limit_of(error)) is not None:
             raise Unsupported(f"{limit}: {error}") from error
         raise Unexpected(f"recording it failed with {type(error).__name__}: {error}") from error

@@ -21,7 +21,6 @@ from assay.compiler.autograd.rematerialization.memory_budget import budget_split
 from assay.compiler.autograd.rematerialization.offload import offloaded
 from assay.compiler.autograd.rematerialization.rematerialize import cheapest_split
 from assay.compiler.autograd.saved_hooks import GraphHooks
-from assay.compiler.capture.decompositions.given import given_decompositions
 from assay.compiler.capture.decompositions.table import DECOMPOSITIONS, EXACT, PLAIN
 from assay.compiler.capture.examples import program_of, read_numbers, read_offsets, why_not_same
 from assay.compiler.capture.inputs import Call, check_inputs, why_not_read
@@ -50,6 +49,7 @@ from assay.compiler.entry.stop import WRITTEN, stopped
 from assay.compiler.entry.warm import starts as warm
 from assay.compiler.errors import Unexpected, Unsupported
 from assay.compiler.fallback import GivenBack, give_back, nodes_of
+from assay.compiler.ir.graph.given_decompositions import given_decompositions
 from assay.compiler.ir.graph.roles import GraphCall, Program
 from assay.compiler.ir.graph.wrapper_nodes import has_wrappers
 from assay.compiler.journal import Journal, count_cut, count_eager, count_piece

@@ -24,7 +24,6 @@ from torch.utils import _pytree as pytree
 
 from assay.compiler import FOLDER
 from assay.compiler.autograd.joint import differentiate
-from assay.compiler.capture.decompositions.given import given_decompositions
 from assay.compiler.capture.functionalize import capture
 from assay.compiler.capture.inputs import Call, CallLeaf, fake_leaf, fake_mode_of
 from assay.compiler.capture.module_state import call_with_state
@@ -43,6 +42,7 @@ from assay.compiler.entry.ahead.tokens import (
 from assay.compiler.entry.graph_as_call import run_module
 from assay.compiler.errors import ExportError, Unsupported
 from assay.compiler.ir.graph.captured import Captured
+from assay.compiler.ir.graph.given_decompositions import given_decompositions
 from assay.compiler.ir.graph.materialize import materialize
 from assay.compiler.ir.graph.roles import (
     Buffer,

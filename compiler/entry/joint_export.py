@@ -23,7 +23,6 @@ from assay.compiler.assembly.compilers import Compilers
 from assay.compiler.assembly.halves import graphs_of, halve
 from assay.compiler.assembly.linking import link, load_call, specialized
 from assay.compiler.autograd.joint import differentiate
-from assay.compiler.capture.decompositions.given import given_decompositions
 from assay.compiler.capture.examples import fill_values
 from assay.compiler.capture.functionalize import capture
 from assay.compiler.capture.inputs import Call
@@ -51,6 +50,7 @@ from assay.compiler.entry.module_as_call import IS_GIVEN, ModuleAsCall, given_le
 from assay.compiler.entry.recompile import Recompiled
 from assay.compiler.errors import InputMismatch, OptionError, Unsupported
 from assay.compiler.ir.graph.captured import Captured
+from assay.compiler.ir.graph.given_decompositions import given_decompositions
 from assay.compiler.ir.graph.materialize import set_returned
 from assay.compiler.ir.graph.roles import Gradient, GraphCall, Program, Signature, Tangent, Token
 from assay.compiler.journal import Journal

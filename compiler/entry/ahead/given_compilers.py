@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from torch._dynamo.utils import assert_no_fake_params_or_buffers
 
 from assay.compiler.assembly.compilers import Compilers
-from assay.compiler.capture.decompositions.given import given_decompositions
 from assay.compiler.codegen.call.border import bordered
 from assay.compiler.entry.ahead.calling_form import CallingForm
 from assay.compiler.entry.ahead.given_sizes import take_given_sizes
@@ -20,6 +19,7 @@ from assay.compiler.entry.ahead.joint_graph import name_placeholders
 from assay.compiler.entry.ahead.kept_writes import keep_writes
 from assay.compiler.entry.ahead.partition_functions import PartitionFn, split_by
 from assay.compiler.entry.ahead.tokens import hiding_tokens, unlifted, with_tokens
+from assay.compiler.ir.graph.given_decompositions import given_decompositions
 from assay.compiler.ir.graph.roles import GraphCall, Program
 from assay.compiler.ir.graph.trace import with_text
 from assay.compiler.passes import AS_RECORDED

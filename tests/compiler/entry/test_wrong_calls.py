@@ -203,6 +203,18 @@ def test_another_number_of_examples_is_told(examples: list[Tensor]) -> None:
         dynamo.compile_fx(sine(), examples)
 
 
+def refused(*args: object) -> Tensor:
+    raise RuntimeError("the caller's own") from ValueError("its cause")
+
+
+def test_errors_of_a_callers_decomposition_are_raised_in_forward_and_in_backward() -> None:
+    for operator, x in ((SIN, rows()), (torch.ops.aten.cos.default, leaf())):  # cos is of the gradient alone
+        compiled = aot.aot_function(torch.sin, nop, nop, decompositions={operator: refused})
+        with pytest.raises(RuntimeError, match="the caller's own") as caught:
+            compiled(x)
+        assert isinstance(caught.value.__cause__, ValueError)
+
+
 def test_decompositions_of_a_caller_are_used() -> None:
     given = aot.aot_function(torch.sin, nop, decompositions={SIN: torch.cos})(torch.zeros(2))
     assert torch.equal(given, torch.ones(2))
