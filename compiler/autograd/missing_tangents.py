@@ -33,6 +33,8 @@ LINEAR = frozenset(
 )
 """Operators that give zeros, or memory to be written, where the one operand that follows from a gradient is zeros.
 Views are, too, and every operator that is named after what it is the backward of."""
+PRODUCTS = frozenset({"mul", "mm", "bmm"})
+"""Those that give zeros where any of their operands is zeros."""
 SUMS = frozenset(
     "add cat copy index_add index_put scatter_add select_scatter slice_scatter as_strided_scatter "
     "diagonal_scatter stack sub where _unsafe_index_put".split()
@@ -111,7 +113,7 @@ class _Removal:
                 self.undefined.add(node)
             return
         self.follows.add(node)
-        if len(missed) == len(operands) and _is_undefined(node, self.undefined):
+        if missed and (len(missed) == len(operands) or _name(node) in PRODUCTS) and _is_undefined(node, self.undefined):
             self.undefined.add(node)
         elif missed:
             self._do_without(node, missed)

@@ -273,15 +273,19 @@ def _checks(kernel: Kernel) -> str:
 
 
 def _lacks_memory(kernel: Kernel, number: int, buffer: Buffer) -> str:
-    """The test in C++; "" for a buffer of no elements, and for one whose number of them is no product of sizes."""
+    """The test in C++; "" for a buffer of no elements, and for one whose number of them is no product of sizes.
+
+    Where a loop does not run there may be no element, though strides that are those of no elements tell of some."""
     if isinstance(buffer.numel, Int):
         return f"!v[{number}]" if buffer.numel.value > 0 else ""
+    counts = [buffer.numel, *(loop.extent for loop in kernel.loops if not isinstance(loop.extent, Int))]
     places = {name: Symbol(f"v[{len(kernel.buffers) + n}]") for n, name in enumerate(kernel.symbols)}
-    if affine.names(buffer.numel) - places.keys() or not all(
-        isinstance(each, PLAIN) for each in affine.walk(buffer.numel)
+    if any(affine.names(each) - places.keys() for each in counts) or not all(
+        isinstance(part, PLAIN) for each in counts for part in affine.walk(each)
     ):
         return ""
-    return f"(!v[{number}] && {affine.text(affine.substitute(buffer.numel, places), {})})"
+    tests = [f"({affine.text(affine.substitute(each, places), {})})" for each in dict.fromkeys(counts)]
+    return f"(!v[{number}] && {' && '.join(tests)})"
 
 
 def raise_text(bit: int, failure: str) -> str:

@@ -46,3 +46,18 @@ def test_gradients_by_each_subset_of_results_are_eagers_to_the_sign(name: str, d
         eager, ours = _gradient(function, chosen), _gradient(compiled, chosen)
         assert eager is not None and ours is not None, chosen
         assert torch.equal(eager, ours) and torch.equal(eager.signbit(), ours.signbit()), chosen
+
+
+def test_what_only_a_missing_tangent_reads_is_not_read() -> None:
+    """A power's slope is infinite at 0 for a negative exponent; as a number that changes, it stands in a choice between
+    that slope and zeros."""
+    compiled = torch.compile(_power_beside_product, backend=assay, options={"fallback": "error"})
+    for exponent in (3, -2, -3):
+        x = torch.arange(3.0).requires_grad_()
+        _, product = compiled(x, exponent)
+        (gradient,) = torch.autograd.grad([product], [x], [torch.ones(3)])
+        assert gradient.tolist() == [5.0] * 3, exponent
+
+
+def _power_beside_product(x: Tensor, exponent: int) -> tuple[Tensor, Tensor]:
+    return x**exponent, 5 * x
