@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -195,6 +197,17 @@ def norms_of_one_element() -> Made:
         return (*alone, x.norm(2, 0, keepdim=True), torch.dist(x[0, :1], x[0, 1:2]), x[:, 0].norm())
 
     return f, (torch.tensor([[1e30, 1e-30, -1e-40, -0.0, INFINITY, -3.0]]),), {}
+
+
+@program(special)
+def norms_of_no_elements() -> Made:
+    """They are zeros, also where the order is not a number."""
+
+    def f(x: Tensor) -> tuple[Tensor, ...]:
+        orders = (2.0, 3.0, 0.1, 0.0, 1.0, math.nan)
+        return tuple(norm for order in orders for norm in (x.norm(order), torch.linalg.vector_norm(x, order, 1)))
+
+    return f, (torch.zeros(2, 0),), {}
 
 
 @program(special)

@@ -205,13 +205,14 @@ spread("std", True, "std_mean.correction")
 
 def norm_of(body: Expr, order: float, reduce: Callable[[ReduceOp, Expr], Expr], count: Index) -> Expr:
     """`(sum |x|^p)^(1/p)`; for 0 the number of those that are not 0, for infinities the extremes. Of one element every
-    norm but that of order 0 is its absolute value: no power of it overflows, and a NaN as the order is not read."""
+    norm but that of order 0 is its absolute value: no power of it overflows, and a NaN as the order is not read, as it
+    is not of no elements."""
     size = call("abs", body)
     if order in (math.inf, -math.inf) or (count == Int(1) and order != 0):
         return reduce("max" if order > 0 else "min", size)
     if order == 0:
         return reduce("sum", convert(call("ne", body, constant(0, body.dtype)), body.dtype))
-    if order == 1:
+    if order == 1 or (count == Int(0) and math.isnan(order)):
         return reduce("sum", size)
     if order == 2:
         return call("sqrt", reduce("sum", call("mul", body, body)))
