@@ -384,6 +384,8 @@ class Aliases:
         """The first call behind `node` that is no view, and the steps from it."""
         steps: list[ViewStep] = []
         while node is not stop and node not in self.owners and (not steps or node not in self._homes):
+            if steps and (made_alike := self._owner_made_alike(node)) is not None:
+                return made_alike, tuple(reversed(steps))
             call, items = producer(node)
             if not is_view(call) or len(items) > 1:
                 break
@@ -397,6 +399,12 @@ class Aliases:
             node = node_argument(call, 0)
         return node, tuple(reversed(steps))
 
+    def _owner_made_alike(self, node: fx.Node) -> fx.Node | None:
+        """The node of an input's value that the same view calls make of the same value. An input whose strides were
+        changed in place is such a view of what was written; the views of it are recorded through calls of their own.
+        """
+        return next((own for own in self.owners if own is not node and _are_made_alike(own, node)), None)
+
     def _step(self, call: fx.Node, item: int | None) -> ViewStep:
         if call.kwargs:
             raise Unsupported(f"the program returns a view made by {call.target} with keyword arguments")
@@ -406,6 +414,15 @@ class Aliases:
     def _arguments(self, arguments: tuple[object, ...]) -> tuple[object, ...]:
         """Arguments of a call that was not recorded; sizes that are symbols become outputs of the graph."""
         return tree_map_only(SYMBOLIC, lambda size: self._size(self.trace.node_of(size), size), arguments)
+
+
+def _are_made_alike(one: fx.Node, other: fx.Node) -> bool:
+    """Whether the same view calls make two nodes of one node."""
+    while one is not other:
+        if not is_view(one) or one.target is not other.target or one.args[1:] != other.args[1:] or one.kwargs:
+            return False
+        one, other = node_argument(one, 0), node_argument(other, 0)
+    return True
 
 
 def _is_in_grad_mode(value: torch.Tensor) -> bool:

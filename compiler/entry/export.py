@@ -18,6 +18,7 @@ from typing import Any
 
 import torch
 from torch import fx, nn
+from torch._guards import TracingContext
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.utils import _pytree as pytree
@@ -315,10 +316,13 @@ def _positional(forward: Callable[..., Any]) -> list[str]:
 
 
 def _fake_mode(target: object, inputs: _Inputs, dynamic_shapes: bool | None) -> FakeTensorMode:
-    """The mode of the inputs that are fake already, or of a graph module's own values; else a new one."""
+    """The mode of the inputs that are fake already, or of a graph module's own values; else that in which Dynamo
+    records, which knows of each size whether it is a symbol; else a new one."""
     nodes = target.graph.nodes if isinstance(target, fx.GraphModule) else ()
     known = fake_mode_of([*inputs.values, *(node.meta.get("val") for node in nodes)])
-    return known or FakeTensorMode(shape_env=ShapeEnv() if dynamic_shapes else None)
+    context = TracingContext.try_get()
+    recording = None if context is None else context.fake_mode
+    return known or recording or FakeTensorMode(shape_env=ShapeEnv() if dynamic_shapes else None)
 
 
 def _fake(role: CallInput, value: object, mode: FakeTensorMode) -> CallLeaf:

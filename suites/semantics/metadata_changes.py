@@ -91,6 +91,35 @@ def metadata_then_data() -> Made:
     return f, (numbers(3, 4), leaf(4)), {}
 
 
+def _transpose_write_and_view(x: Tensor) -> Tensor:
+    x.t_()
+    x[0].mul_(2)
+    return x.view(x.shape)
+
+
+@program(metadata)
+def metadata_then_data_and_a_view_returned() -> Made:
+    """The view is one of the input as it lies after the call, and shares its memory."""
+    return _transpose_write_and_view, (numbers(3, 4),), {}
+
+
+@program(metadata)
+def metadata_then_data_of_an_inner_input_and_a_view_returned() -> Made:
+    return _transpose_write_and_view, (inner(3, 4),), {}
+
+
+@program(metadata)
+def metadata_then_data_and_parts_returned() -> Made:
+    def f(x: Tensor) -> tuple[Tensor, ...]:
+        x.transpose_(0, 1)
+        x[1].mul_(2)
+        x.swapaxes_(0, 1)
+        x[:, 0].add_(1)
+        return x[0], x.select(1, 1), x.t()[1:]
+
+    return f, (inner(3, 4),), {}
+
+
 @program(metadata)
 def part_of_a_view_transposed_in_place_mutated() -> Made:
     """The gradient is that of the part as it lies then, not of what has its index in the view as it was taken."""

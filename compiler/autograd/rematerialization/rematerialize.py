@@ -61,16 +61,20 @@ def cheapest_split(joint: Program) -> Split:
 def asked_for(joint: Program) -> Terms:
     """What the user has said, by `torch.utils.checkpoint` and its policies: within a region everything is computed
     again but what a policy saves, and random numbers that are few. What enters and leaves a region is kept where it is
-    needed, so that backward computes one region again at a time.
+    needed, so that backward computes one region again at a time. What a policy says must be computed again is not kept
+    where it leaves for no other region, as a parameter that its region makes of shards.
     """
     regions = {node: node.meta["ac_graph_id"] for node in joint.module.graph.nodes if "ac_graph_id" in node.meta}
     if not regions:
         return PLENTY
     forward, _ = demands(joint)
     border = {node for node in joint.returned if isinstance(node, fx.Node)}
+    left: set[fx.Node] = set()
     for node in forward:
         given = (read for read in node.all_input_nodes if read.op != "get_attr")  # which is part of its reader
-        border |= {viewed(read) for read in given if regions.get(read) != regions.get(node)}
+        across = {viewed(read) for read in given if regions.get(read) != regions.get(node)}
+        (border if node in regions else left).update(across)
+    border |= {node for node in left if node.meta.get("recompute") is not CheckpointPolicy.MUST_RECOMPUTE}
     kept = dict.fromkeys(border, Reason.border)
     kept |= {node: Reason.policy for node in regions if node.meta.get("recompute") in KEEP}
     again = {node for node in regions if node.meta.get("recompute") in AGAIN} - kept.keys()

@@ -72,10 +72,33 @@ def filled_and_freed(x: Tensor, y: Tensor) -> Tensor:
 
 
 def set_and_freed(x: Tensor, y: Tensor) -> Tensor:
-    x.set_(torch.cat([y, y]))  # type: ignore[call-overload]
+    x.set_(torch.cat([y[:1], y[2:3]]))  # type: ignore[call-overload]
     z = x.sin()
     resize(x, 0)
     return z
+
+
+def smaller_and_asked(x: Tensor, y: Tensor) -> Tensor:
+    x.data = y.sum(0)
+    return x.view(-1, 2) * x.shape[0] + len(x.stride())
+
+
+def turned(x: Tensor, y: Tensor) -> Tensor:
+    x.data = y.t() * 2
+    return x * (2 if x.is_contiguous() else 3)
+
+
+def larger(x: Tensor, y: Tensor) -> Tensor:
+    x.data = torch.cat([y, y])
+    return x * x.shape[0]
+
+
+def set_back(x: Tensor, y: Tensor) -> Tensor:
+    old = torch.ops.aten.alias.default(x)
+    with torch.no_grad():
+        x.set_(y)  # type: ignore[call-overload]
+        x.set_(old)  # type: ignore[call-overload]
+    return x + 2 * y
 
 
 def given(is_freed: bool = False) -> tuple[Tensor, Tensor]:
@@ -187,6 +210,21 @@ def test_input_set_to_a_view_of_another_shape_is_refused_by_name() -> None:
     assert facts(*found, aot_function(other_shape, nop)(*found)) == facts(*wanted, other_shape(*wanted))
     with pytest.raises(Unsupported, match=STORAGE):
         aot_function(other_shape, nop, fallback="error")(*given())
+
+
+@pytest.mark.parametrize("program", [smaller_and_asked, turned])
+def test_input_given_memory_of_another_form_lies_as_that(program: Program) -> None:
+    found, wanted = given(), given()
+    assert facts(*found, aot_function(program, nop, fallback="error")(*found)) == facts(*wanted, program(*wanted))
+
+
+@pytest.mark.parametrize("program", [larger, set_back])
+def test_input_given_larger_memory_or_its_own_again_is_refused_by_name(program: Program) -> None:
+    found, wanted = given(), given()
+    assert facts(*found, aot_function(program, nop)(*found)) == facts(*wanted, program(*wanted))
+    with pytest.raises(Unsupported) as refusal:
+        aot_function(program, nop, fallback="error")(*given())
+    assert not isinstance(refusal.value, Unexpected)
 
 
 def test_shape_of_symbols_changed_in_place_is_refused_by_name() -> None:

@@ -14,6 +14,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch._subclasses.functional_tensor import FunctionalTensor, FunctionalTensorMode
 from torch.fx.experimental.proxy_tensor import PythonKeyTracer, get_proxy_mode
 from torch.utils import _pytree as pytree
+from torch.utils._mode_utils import no_dispatch
 from torch.utils._python_dispatch import _disable_current_modes
 
 from assay.compiler.errors import Unsupported
@@ -36,7 +37,9 @@ from assay.compiler.ir.tensors.degrees_of_freedom import warn_of_freedom
 from assay.compiler.ir.tensors.in_place import version
 from assay.compiler.ir.tensors.layout import fake_strides
 from assay.compiler.ir.tensors.layout.strides import (
+    extent,
     hint,
+    is_known,
     overlaps_itself,
     placed,
 )
@@ -114,11 +117,30 @@ def _is_of_one_form(value: torch.Tensor, source: object = None, *_: object) -> b
 
 
 def _is_same_memory(one: torch.Tensor, other: torch.Tensor) -> bool:
-    """Whether two tensors are the same elements of one storage, read alike."""
+    """Whether two tensors are the same elements of one storage, read alike. Of a tensor that was given other memory the
+    functional one inside alone has it."""
     with torch._C.DisableTorchFunction():
-        storages = {value.untyped_storage()._cdata for value in (one, other)}
+        storages = {mutating_operators.functional_elem(value).untyped_storage()._cdata for value in (one, other)}
         are_read_alike = (one.is_conj(), one.is_neg()) == (other.is_conj(), other.is_neg())
         return len(storages) == 1 and are_read_alike and placed(one) == placed(other)
+
+
+def _holds(value: torch.Tensor, source: torch.Tensor) -> bool:
+    """Whether a tensor that stands for one of the program's can be given the form of another: the memory that it was
+    made with holds as much."""
+    if _is_of_one_form(value, source):
+        return True
+    with torch._C.DisableTorchFunction():
+        end = (source.storage_offset() + extent(source.shape, source.stride())) * source.element_size()
+        size = value.untyped_storage().nbytes()
+    return is_known(end) and is_known(size) and bool(end <= size)
+
+
+def _take_form(value: torch.Tensor, source: torch.Tensor) -> None:
+    """Gives a tensor that was set to another the form of that. Torch does so for the functional tensor inside alone."""
+    if not _is_of_one_form(value, source):
+        with no_dispatch():
+            value.as_strided_(source.shape, source.stride(), source.storage_offset())
 
 
 def _is_functional(value: object) -> bool:
@@ -355,6 +377,8 @@ class Watching(FunctionalTensorMode):
         is_inference = torch.is_inference_mode_enabled() and _returns_nothing_new(func)
         with _mode_of(func, written_by(*call) if is_inference else ()):
             result = super().__torch_dispatch__(func, types, args, kwargs)
+        if func is torch.ops.aten.set_.source_Tensor:
+            _take_form(*args)
         if shape is None or shape != args[0].shape:  # to the size that it has, resize_ does nothing
             self._note_write(call)
         if func in fake_dtypes.WRONG:
@@ -372,7 +396,7 @@ class Watching(FunctionalTensorMode):
         if is_set and self._is_of_input(args[0]):
             is_whole = func is torch.ops.aten.set_.source_Tensor and any(args[0] is one for one in self.inputs)
             is_reshaped = is_whole and not _is_of_one_form(*args) and args[1]._base is not None
-            if not is_whole or is_reshaped:  # torch would make the view of the old shape again
+            if not is_whole or is_reshaped or not _holds(*args):  # torch would make the view of the old shape again
                 raise Unsupported("the program replaces the storage of an input (set_, .data = ...)")
             self._note_replacement(args[0])
         if "resize_storage" in getattr(func, "__name__", ""):

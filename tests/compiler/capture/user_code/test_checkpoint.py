@@ -129,6 +129,39 @@ def test_policy_keeps_products(splits: list[Split]) -> None:
     assert saved_by(splits[0]) == ["mul.Tensor", "mm.default"]
 
 
+def _always_again(_: object, operator: object, *args: object, **kwargs: object) -> CheckpointPolicy:
+    is_cheap = operator in (torch.ops.aten.mul.Tensor, torch.ops.aten.sigmoid.default, torch.ops.aten.mm.default)
+    return CheckpointPolicy.MUST_RECOMPUTE if is_cheap else CheckpointPolicy.MUST_SAVE
+
+
+made_again = functools.partial(create_selective_checkpoint_contexts, _always_again)
+
+
+@pytest.mark.parametrize("make", [lambda w: torch.sigmoid(w * w), lambda w: (w * w) @ w], ids=["fused", "library"])
+def test_parameter_that_a_region_makes_is_made_again(splits: list[Split], make: Function) -> None:
+    """As those that are gathered from shards. In eager what reads it outside keeps it all the same."""
+
+    def linear(x: Tensor, w: Tensor) -> Tensor:
+        return F.linear(x, region(make, w, context_fn=made_again)).sin().sum()
+
+    given = leaves()
+    torch.testing.assert_close(gradients(torch.compile(linear, backend="assay"), *given), gradients(linear, *given))
+    assert saved_by(splits[0]) == ["mm.default"], "what the sine is taken of, and no weight"
+
+
+def test_value_between_two_regions_is_kept_whatever_a_policy_says(splits: list[Split]) -> None:
+    """Else backward would compute all regions before it again for each of them."""
+
+    def two(x: Tensor, w: Tensor) -> Tensor:
+        for _ in range(2):
+            x = region(lambda x: torch.sigmoid(x * w), x, context_fn=made_again)
+        return (x @ w).sin().sum()
+
+    given = leaves()
+    torch.testing.assert_close(gradients(torch.compile(two, backend="assay"), *given), gradients(two, *given))
+    assert saved_by(splits[0]) == ["sigmoid.default", "mm.default"]
+
+
 @pytest.mark.parametrize("budget", [1.0, 0.5, 0.0])
 def test_regions_are_computed_again_one_at_a_time(splits: list[Split], budget: float) -> None:
     def layer(x: Tensor, w: Tensor) -> Tensor:

@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 from torch._functorch.aot_autograd import aot_export_joint_simple as export_of_torch
+from torch._guards import TracingContext
 
 from assay.compiler.entry.aot import default_partition
 from assay.compiler.entry.export import aot_export_joint_simple
@@ -79,3 +80,25 @@ def test_export_joint_simple_can_be_partitioned() -> None:
     torch.testing.assert_close(tuple(results), FUNCTIONS["three"](x, y))
     gradients = backward(saved, torch.ones(3), torch.ones(()))
     torch.testing.assert_close(gradients[1], x + 1)
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_export_joint_simple_in_a_backend_has_the_sizes_that_dynamo_knows(dynamic: bool) -> None:
+    """A backend is given real tensors. Dynamo's mode knows of each size whether it is a symbol."""
+    graphs: list[Any] = []
+
+    def backend(graph: torch.fx.GraphModule, inputs: list[Any]) -> Callable[..., Any]:
+        mode = TracingContext.get().fake_mode
+        assert mode is not None
+        with mode:
+            graphs.append(aot_export_joint_simple(graph, tuple(inputs), trace_joint=False))
+        made: Callable[..., Any] = graphs[-1]
+        return made
+
+    model = torch.nn.Linear(3, 2)
+    torch._dynamo.reset()
+    compiled = torch.compile(lambda x: model(x) * x.shape[0], backend=backend, dynamic=dynamic)
+    for rows in (4, 6):
+        x = torch.arange(rows * 3.0).view(rows, 3)
+        torch.testing.assert_close(compiled(x), model(x) * rows)
+    assert len(graphs) == (1 if dynamic else 2)
