@@ -189,6 +189,23 @@ def test_compile_fx_inner_takes_its_keywords() -> None:
     torch.testing.assert_close(compile_fx_inner(gm, [x], "region", **TAKEN)([x])[0], x.sin() + 1)
 
 
+def test_compile_fx_inner_takes_graphs_that_were_recorded_with_real_tensors() -> None:
+    """Each node then has a value of a fake mode of its own, and one that returns nothing has none."""
+
+    def f(x: Tensor, y: Tensor) -> list[Tensor]:
+        copies = [x.clone(), y.clone()]
+        torch._foreach_add_(copies, [y, x])
+        x.copy_(copies[0])
+        return [copies[1] * 2]
+
+    inputs = torch.arange(3.0), torch.ones(3)
+    gm = make_fx(f)(*map(torch.clone, inputs))
+    compiled = compile_fx_inner(gm, [*map(torch.clone, inputs)])
+    ours, eagers = [*map(torch.clone, inputs)], [*map(torch.clone, inputs)]
+    torch.testing.assert_close(list(compiled(list(ours))), f(*eagers))
+    torch.testing.assert_close(ours, eagers)
+
+
 @pytest.mark.parametrize("name", REFUSED)
 def test_compile_fx_inner_refuses_by_name_what_it_cannot_do(name: str) -> None:
     gm = make_fx(lambda x: (x.sin(),))(torch.ones(2))
