@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
+import sympy
 import torch
 from torch._dynamo.source import LocalSource
 from torch._dynamo.utils import counters
@@ -16,6 +17,7 @@ from torch._library import simple_registry
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental import proxy_tensor
 from torch.fx.experimental.proxy_tensor import ProxyTorchDispatchMode, PythonKeyTracer
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 Decompositions = Mapping[torch._ops.OpOverload, Callable[..., object]]
 
@@ -54,6 +56,12 @@ def decomposing(decompositions: Decompositions) -> AbstractContextManager[object
     if _MODE_TAKES_TABLE:
         return nullcontext()
     return proxy_tensor.decompose(decompositions)
+
+
+def backed_sizes(environment: ShapeEnv) -> Mapping[sympy.Symbol, sympy.Integer]:
+    """The numbers that symbols stood for as they were made. 2.13 warns of the older name, so that it is not asked."""
+    found = getattr(environment, "backed_var_to_val", None)
+    return environment.var_to_val if found is None else found
 
 
 def has_registered_effect(target: torch._ops.OpOverload) -> bool:

@@ -7,12 +7,14 @@ program_of(gm, [x, 3])                          the same graph, and that `n` is 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from operator import getitem
 from typing import Any
 
 import torch
 from torch import fx
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.utils import _pytree as pytree
 
 from assay.compiler.capture.inputs import fake_mode_of, has_same_bits
 from assay.compiler.errors import Unsupported
@@ -47,9 +49,14 @@ def _is_flat(value: object) -> bool:
 
 
 def fill_values(program: Program, examples: Sequence[object]) -> None:
-    """Gives the values that the nodes lack; numbers that are inputs take the place of what they are read for."""
+    """Gives the values that the nodes lack; numbers that are inputs take the place of what they are read for.
+
+    All values are then of one fake mode. A graph that was recorded with real tensors has one of its own for each.
+    """
     nodes = [node for node in program.module.graph.nodes if node.op != "output"]
     mode = fake_mode_of(node.meta.get("val") for node in nodes) or fake_mode_of(examples) or FakeTensorMode()
+    for node in (node for node in nodes if "val" in node.meta):
+        node.meta["val"] = pytree.tree_map_only(FakeTensor, partial(_fake, mode=mode), node.meta["val"])
     for node, example in zip(program.placeholders, examples, strict=True):
         if "val" not in node.meta:
             node.meta["val"] = _fake(example, mode)

@@ -105,12 +105,42 @@ def compile_fx(
     `inner_compile(graph, fake_inputs, **keywords)` builds each functional graph; by default as `compile_fx_inner` does,
     whose keywords it is given. `config_patches` are options, `decompositions` takes the place of our own table. With
     `ignore_shape_env` the sizes of real tensors are numbers even where others are symbols. `compile_region_name` is
-    part of the compile's name in what is printed and dumped.
+    part of the compile's name in what is printed and dumped. What the compiler cannot take runs in eager, as the option
+    `fallback` says: a node of a graph of Dynamo's where `compile_fx_inner` builds it with our table, else all of it.
 
-    Raises: OptionError for an unknown option; InputMismatch when the result is called with other inputs.
+    Raises: OptionError for an unknown option; InputMismatch when the result is called with other inputs; Unsupported
+    with `fallback="error"`; Unexpected.
     Source: the signature is that of torch/_inductor/compile_fx.py, torch 2.13.
     """
     options = Options.of(config_patches, None)
+    try:
+        return _whole(
+            model_, example_inputs_, inner_compile, options, decompositions, ignore_shape_env, compile_region_name
+        )
+    except Unexpected:
+        raise
+    except Unsupported as reason:
+        is_graph = is_flat_graph(model_, example_inputs_)
+        if is_graph and inner_compile is None and decompositions is None and not ignore_shape_env:
+            assert isinstance(model_, fx.GraphModule)
+            return compile_graph(model_, example_inputs_, options)
+        return give_back(model_, reason, options.fallback, lambda said: count_eager(said, _nodes_in(model_)))
+
+
+def _nodes_in(module: nn.Module) -> int:
+    return nodes_of(module) if isinstance(module, fx.GraphModule) else 1
+
+
+def _whole(
+    model_: nn.Module,
+    example_inputs_: Sequence[object],
+    inner_compile: InnerCompile | None,
+    options: Options,
+    decompositions: Decompositions | None,
+    ignore_shape_env: bool,
+    compile_region_name: str | None,
+) -> Compiled:
+    """What `compile_fx` gives for a module of which nothing is cut out. Raises: Unsupported."""
     own = EXACT if options.numerics == "exact" else DECOMPOSITIONS
     table = own if decompositions is None else given_decompositions(decompositions)
     journal = Journal.open(options, compile_region_name)

@@ -13,6 +13,7 @@ from assay.compiler.ir.loops.index import Index, Int, Symbol, floordiv, maximum,
 from assay.compiler.ir.loops.kernel import Part
 from assay.compiler.ir.tensors.layout.strides import hint, is_known
 from assay.compiler.ops.registry import Declined
+from assay.compiler.torch_compat import backed_sizes
 
 WHOLE = (Part.whole,)
 NEGATIVE = (Part.complement,)
@@ -67,7 +68,7 @@ def hints_of(size: int | torch.SymInt) -> dict[str, int]:
     if isinstance(size, int):
         return {}
     environment = size.node.shape_env
-    known = getattr(environment, "backed_var_to_val", None) or environment.var_to_val
+    known = backed_sizes(environment)
     found = [symbol for symbol in size.node.expr.free_symbols if symbol in known]
     return {
         symbol_name(symbol, part): part_of(int(known[symbol]), part)

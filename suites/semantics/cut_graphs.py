@@ -111,19 +111,6 @@ def complex_view_of_reals_that_goes_on_behind_a_cut() -> Made:
 
 
 @program(cut)
-def view_by_strides_of_a_view_written() -> Made:
-    """torch functionalizes no write through `as_strided` of another view."""
-
-    def f(x: Tensor, w: Tensor) -> tuple[Tensor, ...]:
-        y = (w @ w).relu()
-        part = x.t().as_strided((2,), (1,), 3)
-        part.mul_(3)
-        return y.sin() + x, part * 2
-
-    return f, (inner(3, 3), leaf(3, 3)), {}
-
-
-@program(cut)
 def data_of_overlapping_inputs_written() -> Made:
     """Autograd does not learn of the write, so that backward reads what forward kept as it is then."""
 

@@ -9,14 +9,16 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, fx, nn
+from torch._dynamo.exc import BackendCompilerFailed
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.utils import _pytree as pytree
 
+from assay.compiler import journal
 from assay.compiler.entry.dynamo import compile_fx, compile_fx_inner
 from assay.compiler.entry.inner_keywords import InnerKeywords
-from assay.compiler.errors import InputMismatch, OptionError
+from assay.compiler.errors import InputMismatch, OptionError, Unsupported
 
 Pair = collections.namedtuple("Pair", "first second")
 
@@ -189,6 +191,23 @@ def test_compile_fx_inner_takes_its_keywords() -> None:
     torch.testing.assert_close(compile_fx_inner(gm, [x], "region", **TAKEN)([x])[0], x.sin() + 1)
 
 
+def test_compile_fx_inner_takes_graphs_that_were_recorded_with_real_tensors() -> None:
+    """Each node then has a value of a fake mode of its own, and one that returns nothing has none."""
+
+    def f(x: Tensor, y: Tensor) -> list[Tensor]:
+        copies = [x.clone(), y.clone()]
+        torch._foreach_add_(copies, [y, x])
+        x.copy_(copies[0])
+        return [copies[1] * 2]
+
+    inputs = torch.arange(3.0), torch.ones(3)
+    gm = make_fx(f)(*map(torch.clone, inputs))
+    compiled = compile_fx_inner(gm, [*map(torch.clone, inputs)])
+    ours, eagers = [*map(torch.clone, inputs)], [*map(torch.clone, inputs)]
+    torch.testing.assert_close(list(compiled(list(ours))), f(*eagers))
+    torch.testing.assert_close(ours, eagers)
+
+
 @pytest.mark.parametrize("name", REFUSED)
 def test_compile_fx_inner_refuses_by_name_what_it_cannot_do(name: str) -> None:
     gm = make_fx(lambda x: (x.sin(),))(torch.ones(2))
@@ -240,3 +259,36 @@ def test_ignore_shape_env_of_compile_fx_makes_sizes_numbers() -> None:
     for ignore in (False, True):
         compile_fx(gm, [fake, torch.randn(5, 3)], inner, ignore_shape_env=ignore)
     assert sizes == [[False, False], [False, True]]
+
+
+def written_over_itself(x: Tensor) -> tuple[Tensor]:
+    """Torch functionalizes no write to memory that overlaps itself: the compiler does not take that node."""
+    z = x.new_zeros(1).expand(3)
+    z.zero_()
+    return ((x.sin() * 2 + z.sum()).cos(),)
+
+
+@pytest.mark.parametrize("fallback", ("eager", "error"))
+def test_compile_fx_cuts_out_what_the_compiler_does_not_take(fallback: str) -> None:
+    def backend(gm: fx.GraphModule, given: Any) -> Any:
+        return compile_fx(gm, given, config_patches={"fallback": fallback})
+
+    x = torch.randn(3)
+    torch._dynamo.reset()
+    journal.reset()
+    compiled = torch.compile(written_over_itself, backend=backend)
+    if fallback == "error":
+        with pytest.raises(BackendCompilerFailed, match="overlaps itself"):
+            compiled(x)
+        return
+    torch.testing.assert_close(compiled(x), written_over_itself(x))
+    assert journal.totals()["cuts"] == 1 and journal.totals()["eager_graphs"] == 0
+
+
+def test_compile_fx_with_an_inner_compiler_gives_back_what_the_compiler_does_not_take() -> None:
+    gm, x = fx.symbolic_trace(written_over_itself), torch.randn(3)
+    journal.reset()
+    torch.testing.assert_close(compile_fx(gm, [x], compile_fx_inner)(x), gm(x))
+    assert journal.totals()["eager_graphs"] == 1
+    with pytest.raises(Unsupported):
+        compile_fx(gm, [x], compile_fx_inner, config_patches={"fallback": "error"})

@@ -4,6 +4,7 @@ it has to."""
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -52,6 +53,20 @@ PROGRAMS: dict[str, Program] = {
     "item of what was written": lambda x, n: (x.mul_(2), chain(x) * x.amax().item())[1],
     "item between writes": lambda x, n: (x.add_(1), x.sum().item(), x.mul_(2))[1] + x,
 }
+
+
+def test_sizes_that_only_the_data_tell_warn_of_nothing() -> None:
+    """Of a graph whose every symbol is such a size, no number is known as it is compiled."""
+
+    def f(x: Tensor, y: Tensor) -> Tensor:
+        return x[: y.shape[0]]
+
+    x, y = torch.arange(5.0), torch.zeros(3)
+    torch._dynamo.decorators.mark_unbacked(y, 0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        compiled = torch.compile(f, backend="assay", fullgraph=True, options={"warm": False, "fallback": "error"})
+        assert torch.equal(compiled(x, y), x[:3])
 
 
 SIZED = ("item as a bound", "split", "repeat_interleave")

@@ -46,6 +46,22 @@ class ViewsBeyond:
         self.storages.add(value.untyped_storage()._cdata)
         return True
 
+    def of_its_base(
+        self, value: torch.Tensor, size: Sequence[Any], stride: Sequence[Any], storage_offset: Any = None
+    ) -> tuple[Any, ...]:
+        """The arguments of `as_strided` on a value, or on the tensor that the value is a view of, if that is all of a
+        storage: the view is the same one, and leaves nothing that a graph knows.
+
+        After a write autograd would make a view again of the value, whose gradients are those of its own elements.
+        Where the view has others, its memory may not be written.
+        """
+        base, begin = value._base, value.storage_offset() if storage_offset is None else storage_offset
+        if base is None or not _is_whole(base) or base.dtype != value.dtype or _bits(base) != _bits(value):
+            return value, size, stride, *([] if storage_offset is None else [storage_offset])
+        if torch.is_grad_enabled() and not _holds(value, hints(size), hints(stride), hint(begin)):
+            self.storages.add(value.untyped_storage()._cdata)
+        return base, size, stride, begin
+
     def check_writes(self, written: Iterable[torch.Tensor]) -> None:
         """Raises: Unsupported for a write to memory of which such a view was taken."""
         if self.storages and any(value.untyped_storage()._cdata in self.storages for value in written):
@@ -95,6 +111,17 @@ def _is_whole(value: torch.Tensor) -> bool:
     """Whether a tensor is all of a storage, from its beginning on."""
     is_dense = value.numel() == 0 or extent(hints(value.shape), hints(value.stride())) == value.numel()
     return is_dense and hint(value.storage_offset()) == 0
+
+
+def _holds(value: torch.Tensor, size: Sequence[int], stride: Sequence[int], begin: int) -> bool:
+    """Whether all elements of such a view are the value's own, which lies without gaps."""
+    first, length = hint(value.storage_offset()), extent(hints(value.shape), hints(value.stride()))
+    is_within = first <= begin and begin + extent(size, stride) <= first + length
+    return 0 in size or (length == value.numel() and is_within)
+
+
+def _bits(value: torch.Tensor) -> tuple[bool, bool]:
+    return value.is_conj(), value.is_neg()
 
 
 def _lies(value: torch.Tensor) -> tuple[object, ...]:
