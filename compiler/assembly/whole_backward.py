@@ -18,6 +18,7 @@ from typing import Any
 import torch
 from torch._dynamo import eval_frame
 from torch.autograd import Variable
+from torch.autograd.function import FunctionCtx
 from torch.autograd.graph import Node, get_gradient_edge
 from torch.utils.hooks import RemovableHandle
 
@@ -27,6 +28,7 @@ from assay.compiler.assembly.collecting_later import collecting_later
 from assay.compiler.assembly.compilers import Compilers
 from assay.compiler.autograd.joint import holders_of_one
 from assay.compiler.autograd.whole.eager_order import Roots
+from assay.compiler.autograd.whole.missing_gradients import noting
 from assay.compiler.autograd.whole.recorder import Begun, Call, Recorder
 from assay.compiler.autograd.whole.segments import cut, leaves_behind
 from assay.compiler.codegen.call.gradients.whole_backward import emit_backward
@@ -85,11 +87,13 @@ def switch_off() -> None:
 
 @contextmanager
 def _noticing_hooks() -> Iterator[None]:
-    """While it is entered, a compiled backward learns of hooks that come and go while it runs."""
+    """While it is entered, a compiled backward learns of hooks that come and go while it runs, and of functions that
+    ask for gradients that are missing as None."""
     ways: tuple[tuple[Any, str, Callable[..., Any]], ...] = (
         (RemovableHandle, "remove", _removing),
         (torch.Tensor, "register_hook", _adding),
         (torch.Tensor, "register_post_accumulate_grad_hook", _adding),
+        (FunctionCtx, "set_materialize_grads", noting),
     )
     with ExitStack() as restored:
         for owner, name, noticing in ways:
@@ -240,7 +244,8 @@ class Engine:
     def run_backward(self, *given: Any, **rest: Any) -> Any:
         """Takes what torch's engine does: tensors, gradients, keep_graph, create_graph, inputs, ..."""
         if is_recorded():
-            return self.engine.run_backward(*given, **rest)
+            with eager_engine:  # a mode would see the recording, and then each operator again
+                return self.engine.run_backward(*given, **rest)
         tensors, _, _, creates, inputs = given[:5]
         reason, run = why_eager(creates), Run(tensors, inputs)
         if reason or not self._begins(run):
