@@ -147,7 +147,7 @@ class _Running:
             self.owner, self.gone = step.hooks, frozenset(engine_calls.removed)
         if step.kind == "tensor_pre_hook":
             is_called = (step.node, f"tensor {step.item}") in self.called
-            return [given[1] if is_called else engine_calls.tensor_pre_hook(*given[:2], self.gone)]
+            return [given[1] if is_called else engine_calls.tensor_pre_hook(given[0], given[1], self.gone)]
         if step.kind == "post_accumulate_hook" and (step.node, step.kind) in self.called:
             return ()
         if step.kind == "opaque":

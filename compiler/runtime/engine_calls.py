@@ -200,7 +200,7 @@ class Context:
 
     @property
     def saved_tensors(self) -> tuple[Gradient, ...]:
-        return self._context.saved_tensors if self._saved is None else self._saved  # type: ignore[no-any-return]
+        return self._context.saved_tensors if self._saved is None else self._saved
 
     @property
     def saved_variables(self) -> tuple[Gradient, ...]:
@@ -272,12 +272,15 @@ def accumulate(leaf: torch.Tensor, box: list[Gradient], is_shown: bool = False) 
 def _accumulate_by_the_engine(leaf: torch.Tensor, box: list[Gradient]) -> None:
     """The leaf's own node adds the gradient, and calls the hooks behind it."""
     beside.hooked.add(id(leaf))
+    _node_of(leaf)(box.pop())
+
+
+def _node_of(leaf: torch.Tensor) -> Any:
+    """The node that accumulates a leaf's gradient."""
     if leaf.layout is torch.strided:
-        node = get_gradient_edge(leaf).node
-    else:
-        with torch.enable_grad():
-            node = leaf.clone().grad_fn.next_functions[0][0]  # type: ignore[union-attr]
-    node(box.pop())  # type: ignore[operator]
+        return get_gradient_edge(leaf).node
+    with torch.enable_grad():
+        return leaf.clone().grad_fn.next_functions[0][0]  # type: ignore[union-attr]
 
 
 def accumulate_each(leaves: Sequence[torch.Tensor], gradients: list[Gradient]) -> None:
