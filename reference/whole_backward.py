@@ -73,8 +73,13 @@ def accumulate(leaf: torch.Tensor, gradient: torch.Tensor | None) -> None:
         leaf.grad += gradient
 
 
-def of_function(context: Any, gradients: Sequence[Any], saved: Sequence[Any]) -> Any:
+def of_function(context: Any, gradients: Sequence[Any], saved: Sequence[Any], takes_zeros: Sequence[bool]) -> Any:
     """What a function's own backward gives; its context has the tensors that were saved."""
+    results = zip(gradients, context._input_metadata, takes_zeros, strict=True)
+    given = [
+        torch.zeros(result.shape, dtype=result.dtype, device=result.device) if each is None and takes else each
+        for each, result, takes in results
+    ]
 
     class Context:
         saved_tensors = tuple(saved)
@@ -82,7 +87,7 @@ def of_function(context: Any, gradients: Sequence[Any], saved: Sequence[Any]) ->
         def __getattr__(self, name: str) -> Any:
             return getattr(context, name)
 
-    return context._forward_cls.backward(Context(), *gradients)
+    return type(context).apply(Context(), *given)
 
 
 def kept(found: Any, before: Any) -> Any:
@@ -91,7 +96,10 @@ def kept(found: Any, before: Any) -> Any:
 
 
 def add(old: Any, new: Any) -> Any:
-    return new if old is None else old if new is None else old + new
+    """Two gradients that meet, of which either may be missing; a dense one stands first."""
+    if old is None or new is None:
+        return new if old is None else old
+    return new + old if old.is_sparse and not new.is_sparse else old + new
 
 
 CALLS: dict[str, Callable[..., Any]] = {
@@ -105,6 +113,6 @@ CALLS: dict[str, Callable[..., Any]] = {
     "post_hook": lambda step, hook, made, given: kept(hook(made, given), made),
     "post_accumulate_hook": lambda step, hook, leaf: hook(leaf),
     "unpack": lambda step, hook, packed: hook(packed),
-    "backward": lambda step, context, given, saved, is_tensor: of_function(context, given, saved),
+    "backward": lambda step, context, given, saved, _, zeros: of_function(context, given, saved, zeros),
 }
 """What each kind of step is on real tensors."""

@@ -8,7 +8,7 @@ A hook that comes to a node itself, and not to a tensor, is not seen before the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -39,6 +39,8 @@ from assay.compiler.runtime import engine_calls
 Place = tuple[int, int]
 """A node by its number in the engine's order, and which of its gradients."""
 Numbers = Callable[[], Mapping[Node, int]]
+NONE_GONE: frozenset[int] = frozenset()
+"""For hooks that have been read just now, when the first of them is called."""
 OF_NODES = {"pre_hook": "register_prehook", "post_hook": "register_hook"}
 
 
@@ -65,7 +67,8 @@ class Rest:
         numbers = self.numbers()
         tensors = dict(_places(numbers))
         nodes = {number: node for node, number in numbers.items()}
-        running = _Running(self.backward, variables, tensors, nodes, self.backward.steps[before[-1]].node)
+        last = self.backward.steps[before[-1]]
+        running = _Running(self.backward, variables, tensors, nodes, last.node, last.hooks, variables.get("gone", ()))
         return running.run(sorted(position for part in left for position in part))
 
     @staticmethod
@@ -84,14 +87,17 @@ def _places(numbers: Mapping[Node, int]) -> Iterator[tuple[Place, torch.Tensor]]
 
 @dataclass(slots=True)
 class _Running:
-    """`tensors` are those whose hooks are read anew, `begun` the node that had begun already; `swapped` holds, for a
-    node, what hooks gave in the place of a gradient, and `called` the groups of hooks that have been called."""
+    """`tensors` are those whose hooks are read anew, `begun` the node that had begun already, `owner` whose hooks are
+    called now, and `gone` what was taken away before the first of them. `swapped` holds, for a node, what hooks gave in
+    the place of a gradient, and `called` the groups of hooks that have been called."""
 
     backward: Backward
     variables: Mapping[str, Any]
     tensors: dict[Place, torch.Tensor]
     nodes: Mapping[int, Node]
     begun: int
+    owner: tuple[object, ...] | None
+    gone: Collection[int]
     known: dict[Value, Any] = field(default_factory=dict)
     swapped: dict[Value, Any] = field(default_factory=dict)
     called: dict[tuple[int, str], Any] = field(default_factory=dict)
@@ -120,7 +126,7 @@ class _Running:
             self.called[step.node, f"tensor {place[1]}"] = True
             value = self._read(gradient)
             for hook in list((tensor._backward_hooks or {}).values()):
-                value = engine_calls.tensor_pre_hook(hook, value)
+                value = engine_calls.tensor_pre_hook(hook, value, NONE_GONE)
             self.swapped[gradient] = value
 
     def _run(self, position: int, step: Step) -> Sequence[Any]:
@@ -137,16 +143,19 @@ class _Running:
         return self._call(step, given)
 
     def _call(self, step: Step, given: Sequence[Any]) -> Sequence[Any]:
+        if step.hooks != self.owner:
+            self.owner, self.gone = step.hooks, frozenset(engine_calls.removed)
         if step.kind == "tensor_pre_hook":
             is_called = (step.node, f"tensor {step.item}") in self.called
-            return [given[1] if is_called else engine_calls.tensor_pre_hook(*given[:2])]
+            return [given[1] if is_called else engine_calls.tensor_pre_hook(given[0], given[1], self.gone)]
         if step.kind == "post_accumulate_hook" and (step.node, step.kind) in self.called:
             return ()
         if step.kind == "opaque":
             return step.function(*given)  # type: ignore[misc]
         if step.kind in OF_NODES and step.node != self.begun:
             return self._of_node(step, given)
-        found = engine_calls.CALLS[step.kind](*given)
+        gone = () if step.hooks is None else (self.gone,)
+        found = engine_calls.CALLS[step.kind](*given, *gone)
         return [found] if step.kind in ("retain_grad", "unpack") else found or ()
 
     def _of_node(self, step: Step, given: Sequence[Any]) -> Sequence[Any]:
@@ -154,7 +163,7 @@ class _Running:
         if (step.node, step.kind) not in self.called:
             self.called[step.node, step.kind] = True
             for hook in _hooks_of(getattr(self.nodes[step.node], OF_NODES[step.kind])):
-                given = [given[0], engine_calls.CALLS[step.kind](hook, *given[1:]), *given[2:]]
+                given = [given[0], engine_calls.CALLS[step.kind](hook, *given[1:], NONE_GONE), *given[2:]]
         return given[1]
 
     def _accumulate(self, step: Step, leaf: torch.Tensor, gradient: Any) -> None:
@@ -162,7 +171,7 @@ class _Running:
         if gradient is not None or step.arguments[1] not in self.backward.behind_ours:
             self.called[step.node, "post_accumulate_hook"] = True
             for hook in list((leaf._post_accumulate_grad_hooks or {}).values()):
-                engine_calls.post_accumulate_hook(hook, leaf)
+                engine_calls.post_accumulate_hook(hook, leaf, NONE_GONE)
 
     def _is_missing(self, step: Step) -> bool:
         """Whether eager does not come to a hook, as no gradient reaches its node."""

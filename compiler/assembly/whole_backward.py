@@ -18,15 +18,19 @@ from typing import Any
 import torch
 from torch._dynamo import eval_frame
 from torch.autograd import Variable
+from torch.autograd.function import FunctionCtx
 from torch.autograd.graph import Node, get_gradient_edge
+from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 from torch.utils.hooks import RemovableHandle
 
+from assay import compiler
 from assay.compiler.assembly.backward_stretches import Groups, StretchCall
 from assay.compiler.assembly.changed_hooks import Rest
 from assay.compiler.assembly.collecting_later import collecting_later
 from assay.compiler.assembly.compilers import Compilers
 from assay.compiler.autograd.joint import holders_of_one
 from assay.compiler.autograd.whole.eager_order import Roots
+from assay.compiler.autograd.whole.missing_gradients import noting
 from assay.compiler.autograd.whole.recorder import Begun, Call, Recorder
 from assay.compiler.autograd.whole.segments import cut, leaves_behind
 from assay.compiler.codegen.call.gradients.whole_backward import emit_backward
@@ -85,11 +89,13 @@ def switch_off() -> None:
 
 @contextmanager
 def _noticing_hooks() -> Iterator[None]:
-    """While it is entered, a compiled backward learns of hooks that come and go while it runs."""
+    """While it is entered, a compiled backward learns of hooks that come and go while it runs, and of functions that
+    ask for gradients that are missing as None."""
     ways: tuple[tuple[Any, str, Callable[..., Any]], ...] = (
         (RemovableHandle, "remove", _removing),
         (torch.Tensor, "register_hook", _adding),
         (torch.Tensor, "register_post_accumulate_grad_hook", _adding),
+        (FunctionCtx, "set_materialize_grads", noting),
     )
     with ExitStack() as restored:
         for owner, name, noticing in ways:
@@ -240,7 +246,10 @@ class Engine:
     def run_backward(self, *given: Any, **rest: Any) -> Any:
         """Takes what torch's engine does: tensors, gradients, keep_graph, create_graph, inputs, ..."""
         if is_recorded():
-            return self.engine.run_backward(*given, **rest)
+            if _is_watched():
+                count_eager_backward("a mode of the program's sees each operator")
+            with eager_engine:  # a mode would see the recording, and then each operator again
+                return self.engine.run_backward(*given, **rest)
         tensors, _, _, creates, inputs = given[:5]
         reason, run = why_eager(creates), Run(tensors, inputs)
         if reason or not self._begins(run):
@@ -307,6 +316,13 @@ class Engine:
 def is_recorded() -> bool:
     """Whether a mode sees each operator, as where a compiler records a program: the engine then runs them itself."""
     return torch._C._len_torch_dispatch_stack() > 0
+
+
+def _is_watched() -> bool:
+    """Whether one of the modes is the program's, and none by which a compiler records."""
+    modes: list[Any] = _get_current_dispatch_mode_stack()
+    own = compiler.__name__
+    return not all(mode.is_infra_mode() or type(mode).__module__.startswith(own) for mode in modes)
 
 
 def why_eager(creates_graph: bool) -> str:

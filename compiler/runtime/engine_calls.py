@@ -8,7 +8,8 @@ from __future__ import annotations
 import gc
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import warnings
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -77,9 +78,13 @@ def check_version(saved: torch.Tensor, version: int) -> None:
     )
 
 
-def tensor_pre_hook(hook: Callable[..., Any], gradient: Gradient) -> Gradient:
-    """The gradient, or what the hook gives in its place."""
-    if removed and id(hook) in removed:
+def tensor_pre_hook(hook: Callable[..., Any], gradient: Gradient, gone: Collection[int] = removed) -> Gradient:
+    """The gradient, or what the hook gives in its place; of `gone` hooks nothing is asked.
+
+    Where a tensor has several hooks, `gone` is what was taken away before the first of them was called: eager reads
+    the hooks of a tensor, or of a node, once.
+    """
+    if gone and id(hook) in gone:
         return gradient
     found = hook(gradient)
     if found is None:
@@ -93,29 +98,37 @@ def retain_grad(index: int, gradient: Gradient) -> Gradient:
     return None if gradient is None else call_retained(index, gradient)
 
 
-def pre_hook(hook: Callable[..., Any], gradients: tuple[Gradient, ...]) -> Sequence[Gradient]:
+def pre_hook(
+    hook: Callable[..., Any], gradients: tuple[Gradient, ...], gone: Collection[int] = removed
+) -> Sequence[Gradient]:
     """The gradients that a node is given, or what the hook gives in their place."""
-    if removed and id(hook) in removed:
+    if gone and id(hook) in gone:
         return gradients
     found = hook(gradients)
     return gradients if found is None else _checked(found, gradients, hook)
 
 
 def post_hook(
-    hook: Callable[..., Any], outputs: tuple[Gradient, ...], inputs: tuple[Gradient, ...]
+    hook: Callable[..., Any],
+    outputs: tuple[Gradient, ...],
+    inputs: tuple[Gradient, ...],
+    gone: Collection[int] = removed,
 ) -> Sequence[Gradient]:
     """The gradients that a node gives, or what the hook gives in their place."""
-    if removed and id(hook) in removed:
+    if gone and id(hook) in gone:
         return outputs
     found = hook(outputs, inputs)
     return outputs if found is None else _checked(found, outputs, hook)
 
 
-def post_accumulate_hook(hook: Callable[..., Any], leaf: torch.Tensor) -> None:
-    """Calls a hook behind an accumulation. Raises: eager's errors where it returns what is no such tensor."""
-    if (removed and id(hook) in removed) or id(leaf) in beside.hooked:
+def post_accumulate_hook(hook: Callable[..., Any], leaf: torch.Tensor, gone: Collection[int] = removed) -> None:
+    """Calls a hook behind an accumulation. Raises: eager's errors where it returns anything but None or its leaf."""
+    if (gone and id(hook) in gone) or id(leaf) in beside.hooked:
         return
-    _check(hook(leaf), leaf, hook)
+    found = hook(leaf)
+    if found is not None and found is not leaf:
+        _check(found, leaf, hook)
+        raise RuntimeError("Tensor post accumulate grad hooks should return None.")
 
 
 def unpack(hook: Callable[..., Any], packed: object) -> torch.Tensor:
@@ -129,13 +142,25 @@ def unpack(hook: Callable[..., Any], packed: object) -> torch.Tensor:
 
 
 def backward(
-    context: Any, gradients: tuple[Gradient, ...], saved: tuple[Gradient, ...], is_tensor: tuple[bool, ...]
+    context: Any,
+    gradients: tuple[Gradient, ...],
+    saved: tuple[Gradient, ...],
+    is_tensor: tuple[bool, ...],
+    takes_zeros: tuple[bool, ...],
 ) -> Sequence[Any]:
-    """What the backward of a function of the user's gives, under the context of its forward.
+    """What the backward of a function of the user's gives, under the context of its forward; `takes_zeros` says for
+    which gradients it is given zeros where they are missing.
 
     Raises: RuntimeError where that is no gradient or None for each input, or a gradient of what `is_tensor` denies.
     """
-    found = context._forward_cls.backward(Context(context, saved), *gradients)
+    if any([each is None for each in gradients]):
+        gradients = tuple(
+            _zeros(context._input_metadata[place]) if each is None and takes else each
+            for place, (each, takes) in enumerate(zip(gradients, takes_zeros, strict=True))
+        )
+    own = Context(context, saved)
+    found = type(context).apply(own, *gradients)
+    own.forget()
     given, count = found if isinstance(found, tuple) else (found,), len(is_tensor)
     if len(given) > count and all(each is None for each in given[count:]):
         given = given[:count]
@@ -150,6 +175,11 @@ def backward(
     return given
 
 
+def _zeros(result: Any) -> torch.Tensor:
+    """The gradient of a result to which none comes."""
+    return torch.zeros(result.shape, dtype=result.dtype, device=result.device)
+
+
 def _no_gradient(name: str, position: int, gradient: object, is_tensor: bool) -> str:
     if is_tensor:
         return f"expected Variable or None (got {type(gradient).__name__})"
@@ -162,11 +192,25 @@ def _no_gradient(name: str, position: int, gradient: object, is_tensor: bool) ->
 class Context:
     """A function's own context, with saved tensors that have been unpacked already."""
 
-    __slots__ = ("_context", "saved_tensors")
+    __slots__ = ("_context", "_saved")
 
     def __init__(self, context: Any, saved: tuple[Gradient, ...]) -> None:
         object.__setattr__(self, "_context", context)
-        object.__setattr__(self, "saved_tensors", saved)
+        object.__setattr__(self, "_saved", saved)
+
+    @property
+    def saved_tensors(self) -> tuple[Gradient, ...]:
+        return self._context.saved_tensors if self._saved is None else self._saved
+
+    @property
+    def saved_variables(self) -> tuple[Gradient, ...]:
+        """An old name of `saved_tensors`, which warns."""
+        warnings.warn("'saved_variables' is deprecated; use 'saved_tensors'", DeprecationWarning, stacklevel=2)
+        return self.saved_tensors
+
+    def forget(self) -> None:
+        """The backward is done: who still holds this context is told what the function's own knows by now."""
+        object.__setattr__(self, "_saved", None)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._context, name)
@@ -210,16 +254,33 @@ class Beside:
 beside = Beside()
 
 
-def accumulate(leaf: torch.Tensor, box: list[Gradient]) -> None:
-    """Adds a gradient to a leaf's `.grad`; `box` holds it, so that it is known whether anybody else does."""
+def accumulate(leaf: torch.Tensor, box: list[Gradient], is_shown: bool = False) -> None:
+    """Adds a gradient to a leaf's `.grad`; `box` holds it, so that it is known whether anybody else does.
+
+    `is_shown`: the caller holds it for hooks behind the leaf's node, which are given the memory that the leaf takes
+    over.
+    """
     if box[0] is None:
         return
     with beside.lock:
         if not beside.is_any:
-            _accumulate_alone(leaf, box)
+            _accumulate_alone(leaf, box, is_shown)
             return
+    _accumulate_by_the_engine(leaf, box)
+
+
+def _accumulate_by_the_engine(leaf: torch.Tensor, box: list[Gradient]) -> None:
+    """The leaf's own node adds the gradient, and calls the hooks behind it."""
     beside.hooked.add(id(leaf))
-    get_gradient_edge(leaf).node(box.pop())  # type: ignore[operator]
+    _node_of(leaf)(box.pop())
+
+
+def _node_of(leaf: torch.Tensor) -> Any:
+    """The node that accumulates a leaf's gradient."""
+    if leaf.layout is torch.strided:
+        return get_gradient_edge(leaf).node
+    with torch.enable_grad():
+        return leaf.clone().grad_fn.next_functions[0][0]  # type: ignore[union-attr]
 
 
 def accumulate_each(leaves: Sequence[torch.Tensor], gradients: list[Gradient]) -> None:
@@ -281,17 +342,21 @@ def _is_plain(value: torch.Tensor) -> bool:
     return type(value) is torch.Tensor and value.layout is torch.strided
 
 
-def _accumulate_alone(leaf: torch.Tensor, box: list[Gradient]) -> None:
+def _accumulate_alone(leaf: torch.Tensor, box: list[Gradient], is_shown: bool = False) -> None:
     """A first gradient is taken over as it is where it lies as it should and nobody else holds it."""
+    before = leaf.grad
+    if before is None and leaf.layout is not torch.strided:
+        _accumulate_by_the_engine(leaf, box)  # `.grad` of such a leaf takes no gradient of another layout
+        return
     gradient = box.pop()
     assert gradient is not None
-    before = leaf.grad
     if before is None:
-        is_held = sys.getrefcount(gradient) > _FREE
+        is_held = sys.getrefcount(gradient) > _FREE + is_shown
         if is_held or not _lies_as(gradient, leaf):
             leaf.grad = _copied(gradient, leaf)
         else:
-            leaf.grad = gradient.detach() if gradient.requires_grad or gradient._base is not None else gradient
+            is_apart = is_shown or gradient.requires_grad or gradient._base is not None
+            leaf.grad = gradient.detach() if is_apart else gradient
     elif before.layout is not torch.strided and gradient.layout is torch.strided:
         leaf.grad = gradient + before
     else:
@@ -310,6 +375,8 @@ _FREE = _references()
 
 def _lies_as(gradient: torch.Tensor, leaf: torch.Tensor) -> bool:
     """Whether a gradient may become the leaf's as it is: as dense as the leaf and with its strides, or else in rows."""
+    if gradient.layout is torch.sparse_coo:
+        return gradient._indices().is_contiguous() and gradient._values().is_contiguous()
     if gradient.layout is not torch.strided or leaf.layout is not torch.strided:
         return gradient.layout is not torch.strided
     if not _is_dense(leaf):

@@ -17,6 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
+from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.checkpoint import checkpoint
 
 from assay.harness.case import SHAPES, Case, Made, case
@@ -401,7 +402,7 @@ class _Two(torch.autograd.Function):
     def backward(ctx: Any, *given: Tensor | None) -> tuple[Tensor | None, None, None]:
         SEEN.append([one is None for one in given])
         found = [one for one in given if one is not None]
-        return sum(found[1:], found[0] * 2), None, None
+        return (sum(found[1:], found[0] * 2) if found else None), None, None
 
 
 SEEN: Log = []
@@ -416,6 +417,44 @@ class _Nothing(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *given: Tensor) -> None:
         return None
+
+
+class _Named(torch.autograd.Function):
+    """A function whose backward goes by its other name."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        ctx.save_for_backward(x)
+        return x.exp()
+
+    @staticmethod
+    def vjp(ctx: Any, *given: Tensor) -> Tensor:
+        (x,) = ctx.saved_tensors
+        return given[0] * x.exp() * 2
+
+
+class _Boxed(torch.autograd.Function):
+    """A function that takes its gradients as a list."""
+
+    boxed_grads_call = True
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> tuple[Tensor, Tensor]:
+        return x * 2, x + 1
+
+    @staticmethod
+    def backward(ctx: Any, *given: Any) -> Tensor:
+        SEEN.append([type(each).__name__ for each in given])
+        first, second = given[0] if len(given) == 1 else given
+        return first * 2 + second
+
+
+class _Unnamed(torch.autograd.Function):
+    """A function without a backward."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        return x.clone()
 
 
 class _Wrong(torch.autograd.Function):
@@ -437,7 +476,7 @@ def _through(use: Callable[[Tensor, Tensor], Tensor]) -> Callable[..., Any]:
         z = use(y, w)
         try:
             (z.sin() * x).sum().backward()
-        except RuntimeError as error:
+        except RuntimeError as error:  # NotImplementedError is one
             return type(error).__name__, log, x.grad, w.grad
         return log, x.grad, w.grad, list(SEEN)
 
@@ -454,6 +493,11 @@ FUNCTIONS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "missing_gradient_is_none": lambda y, w: _Two.apply(y, False, False)[0],
     "of_a_result_without_gradient": lambda y, w: _Two.apply(y, True, True)[0],
     "both_results": lambda y, w: torch.add(*_Two.apply(y, True, False)),
+    "by_its_other_name": lambda y, w: _Named.apply(y),
+    "of_a_list": lambda y, w: torch.mul(*_Boxed.apply(y)),
+    "without_a_backward": lambda y, w: _Unnamed.apply(y),
+    "behind_no_gradient_materialized": lambda y, w: _Nothing.apply(_Two.apply(y, True, False)[0]) + w,
+    "behind_no_gradient": lambda y, w: _Nothing.apply(_Once.apply(y)) + w,
     "gives_no_gradient": lambda y, w: _Nothing.apply(y) + w,
     "gives_too_many_gradients": lambda y, w: _Wrong.apply(y),
 }
@@ -595,6 +639,54 @@ def _of_sparse_gradients(f: Callable[..., Tensor], x: Tensor, w: Tensor) -> Any:
     return table.weight.grad.is_sparse, table.weight.grad.to_dense(), x.grad, w.grad
 
 
+class _Given(torch.autograd.Function):
+    """Gives a gradient that is chosen in forward."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, gradient: Tensor) -> Tensor:
+        ctx.gradient = gradient
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx: Any, *given: Tensor) -> tuple[Tensor, None]:
+        return ctx.gradient, None
+
+
+def _of_sparse_gradients_that_meet_dense_ones(f: Callable[..., Tensor], x: Tensor, w: Tensor) -> Any:
+    """A leaf gets several gradients, of both layouts, in each order."""
+    dense = f(x, w).detach()
+    sparse = dense.relu().to_sparse()
+    found: Log = []
+    for given in ((sparse, dense), (dense, sparse), (sparse, dense, sparse), (sparse, sparse)):
+        y = x.detach().requires_grad_(True)
+        sum(_Given.apply(y, each) for each in given).sum().backward()  # type: ignore[union-attr]
+        assert y.grad is not None
+        found.append((str(y.grad.layout), y.grad.to_dense()))
+    return found
+
+
+def _of_a_sparse_gradient_of_one_row(f: Callable[..., Tensor], x: Tensor, w: Tensor) -> Any:
+    """Its values are one row, shown thrice; the leaf gets rows of its own."""
+    values = f(x, w).detach()[:1].expand(3, 4)
+    gradient = torch.sparse_coo_tensor(torch.ones(1, 1, dtype=torch.long).expand(1, 3), values, (3, 4))
+    y = x.detach().requires_grad_(True)
+    for _ in range(2):
+        _Given.apply(y, gradient).sum().backward()  # type: ignore[union-attr]
+    assert y.grad is not None
+    return y.grad._values().is_contiguous(), y.grad.to_dense(), values
+
+
+def _of_sparse_leaves(f: Callable[..., Tensor], x: Tensor, w: Tensor) -> Any:
+    """A sparse leaf gets a dense gradient, and then another."""
+    seen: Log = []
+    leaf = f(x, w).detach().relu().to_sparse().requires_grad_(True)
+    leaf.register_post_accumulate_grad_hook(lambda each: seen.append(str(each.grad.layout)))
+    for _ in range(2):
+        torch.mm(leaf, w.t()).sum().backward()
+    assert leaf.grad is not None
+    return seen, str(leaf.grad.layout), leaf.grad.to_dense(), w.grad
+
+
 def _of_other_sizes(f: Callable[..., Tensor], x: Tensor, w: Tensor) -> Any:
     for size in (3, 1, 2, 3, 2):
         f(x, w)[:size].exp().mean().backward()
@@ -689,6 +781,59 @@ def _of_a_version_that_has_changed(f: Callable[..., Tensor], x: Tensor, w: Tenso
     return x.grad, w.grad
 
 
+def _of_a_gradient_that_a_node_of_a_leaf_is_given(f: Callable[..., Tensor], x: Tensor, w: Tensor) -> Any:
+    """A hook behind the node of a leaf is given the gradient that has become the leaf's own."""
+    log: Log = []
+    node: Any = x.view_as(x).grad_fn.next_functions[0][0]  # type: ignore[union-attr]
+    x.register_post_accumulate_grad_hook(lambda leaf: [leaf.grad.add_(0.5)].clear())
+    node.register_hook(lambda made, given: log.append((given[0] is x.grad, kept(given))))
+    for _ in range(2):
+        f(x, w).sum().backward()
+    return log, x.grad, w.grad
+
+
+def _under_a_mode_that_sees_operators(f: Callable[..., Tensor], x: Tensor, w: Tensor) -> Any:
+    """What counts operators counts each once."""
+
+    class Names(TorchDispatchMode):
+        def __torch_dispatch__(self, operator: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            names.append(str(operator))
+            return operator(*args, **(kwargs or {}))
+
+    names: list[str] = []
+    y = f(x, w).tanh()
+    with Names():
+        y.sum().backward()
+    return names.count("aten.tanh_backward.default"), x.grad, w.grad
+
+
+def _that_keeps_the_context(keeps_graph: bool) -> Callable[..., Any]:
+    """What a function's context tells after its backward: the saved tensors are gone, or still there."""
+
+    def scenario(f: Callable[..., Tensor], x: Tensor, w: Tensor) -> Any:
+        contexts: list[Any] = []
+
+        class Keeps(torch.autograd.Function):
+            @staticmethod
+            def forward(ctx: Any, value: Tensor) -> Tensor:
+                ctx.save_for_backward(value)
+                return value * 2
+
+            @staticmethod
+            def backward(ctx: Any, *given: Tensor) -> Tensor:
+                contexts.append(ctx)
+                return given[0] * ctx.saved_tensors[0]
+
+        Keeps.apply(f(x, w)).sum().backward(retain_graph=keeps_graph)
+        try:
+            return [kept(context.saved_tensors) for context in contexts], x.grad, w.grad
+        except RuntimeError as error:
+            return type(error).__name__, x.grad, w.grad
+
+    scenario.__name__ = f"that_keeps_the_context{'_and_the_graph' * keeps_graph}"
+    return scenario
+
+
 def _of_no_gradient(f: Callable[..., Tensor], x: Tensor, w: Tensor) -> Any:
     """Nothing flows to one of the leaves, whose `.grad` is none and no zero."""
     y = f(x.detach(), w)
@@ -702,9 +847,11 @@ def _scenarios() -> Iterator[Callable[..., Any]]:
         _queued_callbacks, _steps_in_hooks, _for_inputs, _of_grad, _of_several_results, _to_third_order, _twice,
         _of_a_step_inside_a_step,
         _over_micro_batches, _into_another_layout, _under_autocast, _tangent_is_copied, _of_sparse_gradients,
+        _of_sparse_gradients_that_meet_dense_ones, _of_sparse_leaves, _of_a_sparse_gradient_of_one_row,
         _of_other_sizes, _of_another_graph_each_step, _of_other_numbers, _of_a_leaf_used_often, _of_a_frozen_leaf,
         _in_threads, _in_a_hook, _under_anomaly_detection, _of_a_module_with_hooks, _of_a_version_that_has_changed,
-        _of_no_gradient,
+        _of_no_gradient, _of_a_gradient_that_a_node_of_a_leaf_is_given, _under_a_mode_that_sees_operators,
+        _that_keeps_the_context(False), _that_keeps_the_context(True),
     )  # fmt: skip
     return iter(names)
 

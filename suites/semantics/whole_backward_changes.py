@@ -79,6 +79,48 @@ def _of_equal_hooks_of_nodes_one_taken_away(f: Wave, x: Tensor, w: Tensor) -> An
 
 
 @_changing
+def _of_a_hook_taken_away_by_its_neighbour(f: Wave, x: Tensor, w: Tensor) -> Any:
+    """The first hook of each kind takes the second of the same tensor or node away, whose turn has begun."""
+    log: Log = []
+    y = f(x, w)
+    z = y.exp()
+    node: Any = z.grad_fn
+    ways = {
+        "tensor": y.register_hook,
+        "leaf": x.register_hook,
+        "accumulated": x.register_post_accumulate_grad_hook,
+        "before": node.register_prehook,
+        "after": node.register_hook,
+    }
+    seconds: dict[str, Any] = {}
+    for name, register in ways.items():
+        register(lambda *_, n=name: log.append((n, 1)) or seconds[n].remove())  # type: ignore[func-returns-value]
+        seconds[name] = register(lambda *_, n=name: log.append((n, 2)))
+    for _ in range(2):
+        z.sum().backward(retain_graph=True)
+    return log, x.grad, w.grad
+
+
+@_changing
+def _of_a_hook_taken_away_by_its_neighbour_while_others_come(f: Wave, x: Tensor, w: Tensor) -> Any:
+    log: Log = []
+    y = f(x, w)
+    z = y.exp()
+    seconds: list[Any] = []
+
+    def first(gradient: Tensor) -> None:
+        log.append("first")
+        seconds[0].remove()
+        y.register_hook(lambda g: log.append("new"))
+        x.register_hook(lambda g: log.append("leaf"))
+
+    y.register_hook(first)
+    seconds.append(y.register_hook(lambda g: log.append("second")))
+    z.sum().backward()
+    return log, x.grad, w.grad
+
+
+@_changing
 def _of_hooks_that_call_once(f: Wave, x: Tensor, w: Tensor) -> Any:
     """One function for all parameters, each of which takes its own hook away."""
     log: Log = []
@@ -300,6 +342,7 @@ def _of_accumulation(give: Callable[[Tensor], Any]) -> Scenario:
 LEAVES: dict[str, Callable[[Tensor], Any]] = {
     "a_number": lambda leaf: 3,
     "the_leaf": lambda leaf: leaf,
+    "another_tensor": lambda leaf: leaf.grad,
     "another_shape": lambda leaf: leaf[0],
 }
 CASES += [

@@ -16,6 +16,7 @@ import torch
 
 from assay.compiler.autograd.whole.copy_slices import after_function, before_function
 from assay.compiler.autograd.whole.eager_order import in_eager_order
+from assay.compiler.autograd.whole.missing_gradients import takes_zeros
 from assay.compiler.autograd.whole.own_backwards import inlined, is_ours
 from assay.compiler.autograd.whole.stand_ins import Between, Number, stand_in, symbol
 from assay.compiler.ir.graph.backward.engine_steps import (
@@ -155,9 +156,9 @@ class Recorder:
         recorded, ours = inlined(function, inputs), is_ours(function)
         if recorded is None:
             is_tensor = tuple(meta is not None for meta in metas)
-            made = self._add(
-                "backward", None, (Hook(context), tuple(inputs), tuple(saved), is_tensor), len(metas), ours
-            )
+            fills = takes_zeros(function, inputs)
+            given = Hook(context), tuple(inputs), tuple(saved), is_tensor, fills
+            made = self._add("backward", None, given, len(metas), ours)
         else:
             sizes = tuple(CallSize(context, index) for index in range(len(getattr(function, "sizes", ()))))
             made = self._add("formula", recorded, (tuple(inputs), tuple(saved), sizes), len(metas), ours)

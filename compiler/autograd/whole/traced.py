@@ -53,7 +53,8 @@ def _sum(old: torch.Tensor | None, new: torch.Tensor | None) -> torch.Tensor | N
     """Two gradients that meet; one that is missing adds nothing."""
     if old is None or new is None:
         return new if old is None else old
-    return old + new
+    is_sparse_first = old.layout is not torch.strided and new.layout is torch.strided
+    return new + old if is_sparse_first else old + new  # no layout but the strided one takes the other
 
 
 def trace_stretch(

@@ -66,6 +66,7 @@ class _Emission:
         self.source = Source()
         self.last = self._last_readers()
         self.held = self._held_to_versions()
+        self.begun: set[object] = set()
         self.depth = 1
         self.own: set[str] | None = None
 
@@ -244,6 +245,7 @@ class _Emission:
         arguments = list(map(self._text, step.arguments))
         if step.kind == "tensor_pre_hook":
             arguments.pop()
+        arguments += self._gone(step)
         function = step.function if step.kind == "opaque" else engine_calls.CALLS[step.kind]
         call = f"{self.source.bind(step.kind, function)}({', '.join(arguments)})"
         is_missing = self._missing(part.step, step)
@@ -258,6 +260,17 @@ class _Emission:
         if self.rest is not None and step.kind != "retain_grad" and self.own is None:
             changes, rest = self.source.bind("changes", engine_calls.changes), self.source.bind("rest", self.rest)
             self._line(f"if {changes}: return {rest}({number + 1}, locals())")
+
+    def _gone(self, step: Step) -> list[str]:
+        """The variable with the hooks that were taken away before the first of a tensor's or a node's was called; []
+        where there is one alone. In front of the first it is made."""
+        owner = step.hooks
+        if owner is None or self.backward.hooks[owner] == 1:
+            return []
+        if owner not in self.begun:
+            self.begun.add(owner)
+            self._line(f"gone = {self.source.bind('removed', engine_calls.removed)}.copy()")
+        return ["gone"]
 
     def _missing(self, position: int, step: Step) -> str:
         """The test that eager would not come to a hook, as its gradients are missing; "" where eager always does."""
@@ -293,17 +306,26 @@ class _Emission:
         if self.last.get(self._text(gradient)) == number and self._is_droppable(self._text(gradient)):
             self._line(f"del {self._text(gradient)}")
         run = self.source.bind("accumulate", engine_calls.accumulate)
-        self._line(f"{run}({self._text(leaf)}, box)  # {step.label} ({step.node})")
+        shown = ", True" * self._is_shown(step)
+        self._line(f"{run}({self._text(leaf)}, box{shown})  # {step.label} ({step.node})")
         if self.last.get(self._text(leaf)) == number and self._is_droppable(self._text(leaf)):
             self._line(f"del {self._text(leaf)}")
 
+    def _is_shown(self, step: Step) -> bool:
+        """Whether the gradient of an accumulation is given to hooks behind the leaf's node too."""
+        return (step.node, "post_hook") in self.backward.hooks
+
     def _accumulations_from(self, number: int) -> int:
         """The number behind the last of the accumulations that follow each other from this part on."""
+        first = number
         while number < len(self.parts):
             part = self.parts[number]
-            if isinstance(part, Stretch) or self.backward.steps[part.step].kind != "accumulate":
+            step = None if isinstance(part, Stretch) else self.backward.steps[part.step]
+            if step is None or step.kind != "accumulate" or (number > first and self._is_shown(step)):
                 break
             number += 1
+            if self._is_shown(step):
+                break
         return number
 
     def _accumulate_each(self, numbers: Sequence[int]) -> None:

@@ -16,7 +16,8 @@ user's or writes a `.grad`, so it runs exactly once, and in the order of the lis
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
@@ -128,7 +129,8 @@ class Step:
     post_hook             hook, outputs, inputs
     post_accumulate_hook  hook, leaf
     unpack                hook, packed
-    backward              context, gradients, saved tensors, and which of the function's inputs are tensors
+    backward              context, gradients, saved tensors, which of the function's inputs are tensors, and which of
+                          its gradients are zeros where they are missing
 
     `is_ours`: it is the backward of a compiled call. What that gives no gradient to, eager does not come to.
     """
@@ -155,6 +157,13 @@ class Step:
         """Which of its node's gradients a hook of a tensor is for."""
         item: int = self.arguments[2]
         return item
+
+    @property
+    def hooks(self) -> tuple[object, ...] | None:
+        """Whose hooks a hook is one of. Eager reads the hooks of a tensor, or of a node, once, as it comes to them."""
+        if self.kind == "tensor_pre_hook":
+            return self.node, self.kind, self.item
+        return (self.node, self.kind) if self.kind in ("pre_hook", "post_hook", "post_accumulate_hook") else None
 
     @property
     def gradients(self) -> Sequence[Any]:
@@ -215,6 +224,11 @@ class Backward:
             if is_behind:
                 found.update(Made(position, item) for item in range(step.count))
         return frozenset(found)
+
+    @functools.cached_property
+    def hooks(self) -> Mapping[tuple[object, ...], int]:
+        """How many hooks each tensor and each node has, by what `Step.hooks` tells of them."""
+        return Counter(step.hooks for step in self.steps if step.hooks is not None)
 
     @functools.cached_property
     def leaves(self) -> frozenset[int]:

@@ -8,14 +8,17 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.autograd.function import FunctionCtx
 
 from assay.compiler import journal
 from assay.compiler.assembly.whole_backward import Run, eager_engine, engine_hook
 from assay.compiler.autograd.whole.eager_order import Roots, pop, push
+from assay.compiler.autograd.whole.missing_gradients import noting
 from assay.compiler.autograd.whole.recorder import Recorder
 from assay.compiler.codegen.call.gradients.forward_half import SavedValues
 from assay.compiler.entry.compiled_autograd import compiled_autograd
@@ -48,7 +51,8 @@ def by_reference(recorded: list[Backward] | None = None) -> Iterator[None]:
     engine_hook.clear_cache()
     outer = engine_hook.set_autograd_compiler(lambda: Recorder(compile, lambda names: None, 0), True)
     try:
-        yield
+        with mock.patch.object(FunctionCtx, "set_materialize_grads", noting(FunctionCtx.set_materialize_grads)):
+            yield
     finally:
         engine_hook.set_autograd_compiler(*outer)
         engine_hook.clear_cache()
@@ -97,6 +101,40 @@ def test_whole_backward_reference_is_eager(name: str) -> None:
         assert_same(run_case(makers[name]()), expected)
     with compiled_autograd(ATEN):
         assert_same(run_case(makers[name]()), expected)
+
+
+@pytest.mark.parametrize("is_none", [False, True])
+def test_whole_backward_knows_what_a_forward_before_it_has_set(is_none: bool) -> None:
+    """A function that was called before anything was compiled is given None, or zeros, as in eager."""
+    x = torch.ones(2, requires_grad=True)
+    found: list[Any] = []
+
+    class Asks(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, value: Tensor) -> Tensor:
+            if is_none:
+                ctx.set_materialize_grads(False)
+            return value * 2
+
+        @staticmethod
+        def backward(ctx: Any, *given: Tensor | None) -> Tensor | None:
+            found.extend(given)
+            return given[0]
+
+    class Nothing(Asks):
+        @staticmethod
+        def backward(ctx: Any, *given: Tensor | None) -> None:
+            return None
+
+    class Zeros(Asks):
+        @staticmethod
+        def forward(ctx: Any, value: Tensor) -> Tensor:
+            return value * 2
+
+    y = Nothing.apply((Asks if is_none else Zeros).apply(x)).sum()
+    with compiled_autograd(ATEN):
+        y.backward()
+    assert [None if each is None else each.tolist() for each in found] == ([None] if is_none else [[0, 0]])
 
 
 def _layers() -> nn.Module:
