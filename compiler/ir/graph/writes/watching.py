@@ -379,8 +379,6 @@ class Watching(FunctionalTensorMode):
         is_inference = torch.is_inference_mode_enabled() and _returns_nothing_new(func)
         with _mode_of(func, written_by(*call) if is_inference else ()):
             result = super().__torch_dispatch__(func, types, args, kwargs)
-        if func is torch.ops.aten.set_.source_Tensor:
-            _take_form(*args)
         if shape is None or shape != args[0].shape:  # to the size that it has, resize_ does nothing
             self._note_write(call)
         if func in fake_dtypes.WRONG:
@@ -488,6 +486,8 @@ class Watching(FunctionalTensorMode):
 
     def _note_write(self, call: Call) -> None:
         func, args, _ = call
+        if func is torch.ops.aten.set_.source_Tensor:
+            _take_form(*args)
         if torch.Tag.inplace_view in func.tags and not _is_composite(func) and func.overloadpacket not in REPLACES:
             self._restrided.setdefault(id(args[0]), []).append(_restrided(call))
             self._followed.add(args[0])
