@@ -113,34 +113,6 @@ def compile_fx(
     Source: the signature is that of torch/_inductor/compile_fx.py, torch 2.13.
     """
     options = Options.of(config_patches, None)
-    try:
-        return _whole(
-            model_, example_inputs_, inner_compile, options, decompositions, ignore_shape_env, compile_region_name
-        )
-    except Unexpected:
-        raise
-    except Unsupported as reason:
-        is_graph = is_flat_graph(model_, example_inputs_)
-        if is_graph and inner_compile is None and decompositions is None and not ignore_shape_env:
-            assert isinstance(model_, fx.GraphModule)
-            return compile_graph(model_, example_inputs_, options)
-        return give_back(model_, reason, options.fallback, lambda said: count_eager(said, _nodes_in(model_)))
-
-
-def _nodes_in(module: nn.Module) -> int:
-    return nodes_of(module) if isinstance(module, fx.GraphModule) else 1
-
-
-def _whole(
-    model_: nn.Module,
-    example_inputs_: Sequence[object],
-    inner_compile: InnerCompile | None,
-    options: Options,
-    decompositions: Decompositions | None,
-    ignore_shape_env: bool,
-    compile_region_name: str | None,
-) -> Compiled:
-    """What `compile_fx` gives for a module of which nothing is cut out. Raises: Unsupported."""
     own = EXACT if options.numerics == "exact" else DECOMPOSITIONS
     table = own if decompositions is None else given_decompositions(decompositions)
     journal = Journal.open(options, compile_region_name)
@@ -150,21 +122,48 @@ def _whole(
         told = Told.of(inner_compile, options, compile_region_name, table)
         forward, backward, inference = map(bordered, (told.forward, told.backward, told.inference))
         compilers = Compilers(forward, backward, inference, decompositions=table)
+    is_plain = inner_compile is None and decompositions is None and not ignore_shape_env
+    is_named, is_fixed = inner_compile is not None, ignore_shape_env
+    try:
+        return _whole(model_, example_inputs_, compilers, journal, is_named=is_named, is_fixed=is_fixed)
+    except Unexpected:
+        raise
+    except Unsupported as reason:
+        if is_plain and isinstance(model_, fx.GraphModule) and is_flat_graph(model_, example_inputs_):
+            return compile_graph(model_, example_inputs_, options)
+        return give_back(model_, reason, options.fallback, lambda said: count_eager(said, _nodes_in(model_)))
+
+
+def _nodes_in(module: nn.Module) -> int:
+    return nodes_of(module) if isinstance(module, fx.GraphModule) else 1
+
+
+def _whole(
+    model: nn.Module,
+    examples: Sequence[object],
+    compilers: Compilers,
+    journal: Journal,
+    *,
+    is_named: bool,
+    is_fixed: bool,
+) -> Compiled:
+    """A module of which nothing is cut out. `is_named`: the graphs' inputs have the names that torch gives them;
+    `is_fixed`: sizes of real tensors are numbers. Raises: Unsupported."""
 
     def compiled(call: Call) -> GraphCall:
         call = replace(call, holds_functions=True)
-        if inner_compile is not None:
+        if is_named:
             call = replace(call, names=numbered("primals", len(call.leaves)))
         run = compile(call, compilers, journal)
-        return Recompiled.of(call.leaves, run, lambda: specialized(compile, call, compilers, True, options))
+        return Recompiled.of(call.leaves, run, lambda: specialized(compile, call, compilers, True, journal.options))
 
-    if not is_flat_graph(model_, example_inputs_):
-        module = ModuleAsCall.of(model_, example_inputs_, is_fixed=ignore_shape_env)
+    if not is_flat_graph(model, examples):
+        module = ModuleAsCall.of(model, examples, is_fixed=is_fixed)
         return module.function(compiled(module.call.without_regions()))
-    assert isinstance(model_, fx.GraphModule)
-    example_inputs_ = with_drawn_numbers(model_, example_inputs_)
-    traced = as_call(model_, example_inputs_, Freedom.of(options), is_fixed=ignore_shape_env)
-    return with_held(model_, _unboxed(compiled(traced.call), traced.structure))
+    assert isinstance(model, fx.GraphModule)
+    examples = with_drawn_numbers(model, examples)
+    traced = as_call(model, examples, Freedom.of(journal.options), is_fixed=is_fixed)
+    return with_held(model, _unboxed(compiled(traced.call), traced.structure))
 
 
 def _plain_compilers(options: Options, journal: Journal, table: Decompositions) -> Compilers:

@@ -334,9 +334,8 @@ class Watching(FunctionalTensorMode):
             )
         if any(map(_has_bare_zero, args)):
             args = pytree.tree_map_only(torch.Tensor, self._own_zero, args)
-        if func is torch.ops.aten.as_strided.default:
-            args, kwargs = self._of_its_base(*args, **kwargs), {}
-        call = (func, args, kwargs or {})
+        args, kwargs = self._of_its_base(func, args, kwargs or {})
+        call = (func, args, kwargs)
         if func is torch.ops.aten.set_.source_Tensor and _is_same_memory(*args):
             return args[0]  # `module.to(device)` sets each parameter to itself
         if func is RESIZE_STORAGE and self._is_of_input(args[0]):
@@ -445,13 +444,15 @@ class Watching(FunctionalTensorMode):
         elif func in OF_OTHER_ELEMENTS and is_relaid(args[0]):
             func(meta_of(args[0]), *args[1:])
 
-    def _of_its_base(self, value: torch.Tensor, *given: Any, **named: Any) -> tuple[Any, ...]:
-        """The arguments of `as_strided`, on the tensor that the value is a view of where that is a recorded one, all of
-        its storage."""
+    def _of_its_base(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any]:
+        """The arguments of a call: of `as_strided` those for the tensor that its argument is a view of, where that is a
+        recorded one, all of its storage."""
+        if func is not torch.ops.aten.as_strided.default:
+            return args, kwargs
         with torch._C.DisableTorchFunction():
-            made = self._beyond.of_its_base(value, *given, **named)
-            is_known = not self._is_of_input(value) or any(made[0] is one for one in self.inputs)
-        return made if is_known and _is_functional(made[0]) else (value, *given, *named.values())
+            made = self._beyond.of_its_base(*args, **kwargs)
+            is_known = not self._is_of_input(args[0]) or any(made[0] is one for one in self.inputs)
+        return (made, {}) if is_known and _is_functional(made[0]) else (args, kwargs)
 
     def _leaves(
         self, value: torch.Tensor, size: Sequence[int], stride: Sequence[int], storage_offset: int | None = None
