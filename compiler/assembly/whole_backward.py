@@ -243,8 +243,12 @@ class Engine:
     def __getattr__(self, name: str) -> Any:
         return getattr(self.engine, name)
 
+    @torch.compiler.disable
     def run_backward(self, *given: Any, **rest: Any) -> Any:
-        """Takes what torch's engine does: tensors, gradients, keep_graph, create_graph, inputs, ..."""
+        """Takes what torch's engine does: tensors, gradients, keep_graph, create_graph, inputs, ...
+
+        Dynamo, which enters no engine of torch's, enters this one neither where a compiled function goes backward.
+        """
         if is_recorded():
             if _is_watched():
                 count_eager_backward("a mode of the program's sees each operator")
@@ -305,6 +309,7 @@ class Engine:
                 beside.enter()
             return self.engine.run_backward(*given, **rest)
 
+    @torch.compiler.disable
     def queue_callback(self, callback: Callable[[], None]) -> None:
         run = self.compiler.run
         if run is not None and run.has_begun and eager_engine.count <= 1:

@@ -103,6 +103,27 @@ def test_whole_backward_reference_is_eager(name: str) -> None:
         assert_same(run_case(makers[name]()), expected)
 
 
+@pytest.mark.parametrize("backend", ["eager", assay])
+def test_whole_backward_runs_inside_a_compiled_function(backend: Any) -> None:
+    """Dynamo traced into the engine: the function raised, and a level of vmap was left behind."""
+    x, y = torch.arange(8.0).view(2, 4), torch.ones(2, 4, requires_grad=True)
+
+    def step() -> Tensor:
+        y.grad = None
+        loss = (x * y).sin().sum()
+        loss.backward()
+        return loss
+
+    torch._dynamo.reset()
+    with compiled_autograd(ATEN):
+        found = [torch.compile(step, backend=backend)() for _ in range(2)]
+    assert y.grad is not None
+    torch.testing.assert_close(found, [x.sin().sum()] * 2)
+    torch.testing.assert_close(y.grad, x * x.cos())
+    assert torch._C._vmapmode_increment_nesting() == 1
+    torch._C._vmapmode_decrement_nesting()
+
+
 @pytest.mark.parametrize("is_none", [False, True])
 def test_whole_backward_knows_what_a_forward_before_it_has_set(is_none: bool) -> None:
     """A function that was called before anything was compiled is given None, or zeros, as in eager."""
