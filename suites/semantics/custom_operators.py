@@ -89,6 +89,20 @@ LIBRARY.define("window(Tensor(a) x) -> Tensor(a)")
 LIBRARY.define("double_(Tensor(a!) x) -> Tensor(a!)")
 LIBRARY.impl("window", lambda x: x[1:], "CompositeImplicitAutograd")
 LIBRARY.impl("double_", lambda x: x.mul_(2), "CompositeExplicitAutograd")
+LIBRARY.define("doubled_into(Tensor x, *, Tensor(a!) into) -> ()")
+LIBRARY.define("named_out(Tensor x, *, Tensor(a!) out) -> ()")
+
+
+def _doubled(x: Tensor, *, into: Tensor) -> None:
+    into.copy_(x * 2)
+
+
+def _named_out(x: Tensor, *, out: Tensor) -> None:
+    out.copy_(x * 2)
+
+
+LIBRARY.impl("doubled_into", _doubled, "CompositeExplicitAutograd")
+LIBRARY.impl("named_out", _named_out, "CompositeExplicitAutograd")
 
 
 @program(operator)
@@ -157,6 +171,24 @@ def operator_writes_into_an_output_argument() -> Made:
         return out * w
 
     return f, (numbers(3), leaf(3)), {}
+
+
+@program(operator)
+def operator_of_a_library_writes_an_input() -> Made:
+    def f(x: Tensor, into: Tensor, w: Tensor) -> Tensor:
+        torch.ops.assay_semantics_alias.doubled_into(x, into=into)
+        return into * w
+
+    return f, (numbers(3), numbers(3), leaf(3)), {}
+
+
+@program(operator)
+def operator_of_a_library_writes_what_it_names_out() -> Made:
+    def f(x: Tensor, out: Tensor, w: Tensor) -> Tensor:
+        torch.ops.assay_semantics_alias.named_out(x, out=out)
+        return out * w
+
+    return f, (numbers(3), numbers(3), leaf(3)), {}
 
 
 @program(operator)

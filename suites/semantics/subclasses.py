@@ -242,6 +242,14 @@ def pair_in_a_checkpoint() -> Made:
 
 
 @program(subclass)
+def pair_in_a_checkpoint_that_backward_reads_through_its_region_alone() -> Made:
+    def f(x: Tensor) -> Any:
+        return checkpoint(lambda x: x.exp().exp(), x, use_reentrant=False)
+
+    return f, (two(4, requires_grad=True),), {}
+
+
+@program(subclass)
 def pair_in_a_region() -> Made:
     region = torch.compiler.nested_compile_region(lambda x: x.sin() * 2)
 

@@ -205,8 +205,8 @@ class _Choice:
         if not isinstance(value, torch.Tensor):
             return 1
         if node in self.seen_by_user or not is_measurable(node):
-            is_given = self._may_be_thorough and node.op == "placeholder"
-            return 1 if node in self.wanted or is_given else UNCUTTABLE
+            may_be_kept = node in self.wanted or (self._may_be_thorough and is_given(node))
+            return 1 if may_be_kept else UNCUTTABLE
         return keep(node, self._is_in_memory(node), self.terms.prices.get(node, 1))
 
     def _again(self, node: fx.Node) -> int:

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, fx, nn
 from torch.testing._internal.two_tensor import TwoTensor
 from torch.utils import _pytree as pytree
+from torch.utils.checkpoint import checkpoint
 
 from assay.compiler import journal
 from assay.compiler.capture.inputs import is_made_as
@@ -108,6 +109,13 @@ def test_a_written_input_is_written_once() -> None:
 def test_jagged_rows(requires_grad: bool) -> None:
     layer = nn.Linear(4, 3)
     check(lambda x: (layer(x).relu(), x.values().sin()), jagged(requires_grad))
+
+
+def test_jagged_rows_padded_in_a_checkpoint() -> None:
+    def padded(x: Tensor) -> Tensor:
+        return torch.nested.to_padded_tensor(x, 0.5).sin()
+
+    check(lambda x: checkpoint(padded, x, use_reentrant=False), jagged(True))
 
 
 def test_jagged_rows_are_views_and_are_written() -> None:
