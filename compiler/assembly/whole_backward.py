@@ -38,7 +38,7 @@ from assay.compiler.codegen.host import load
 from assay.compiler.ir.graph.backward.engine_steps import Backward, Stretch
 from assay.compiler.journal import Journal, count_backward, count_eager_backward
 from assay.compiler.options import Options
-from assay.compiler.runtime.call import in_batch
+from assay.compiler.runtime.call import in_batch, untraced
 from assay.compiler.runtime.engine_calls import (
     Outdated,
     beside,
@@ -243,7 +243,7 @@ class Engine:
     def __getattr__(self, name: str) -> Any:
         return getattr(self.engine, name)
 
-    @torch.compiler.disable
+    @untraced
     def run_backward(self, *given: Any, **rest: Any) -> Any:
         """Takes what torch's engine does: tensors, gradients, keep_graph, create_graph, inputs, ...
 
@@ -309,7 +309,7 @@ class Engine:
                 beside.enter()
             return self.engine.run_backward(*given, **rest)
 
-    @torch.compiler.disable
+    @untraced
     def queue_callback(self, callback: Callable[[], None]) -> None:
         run = self.compiler.run
         if run is not None and run.has_begun and eager_engine.count <= 1:
