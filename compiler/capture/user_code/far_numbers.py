@@ -36,6 +36,9 @@ RANGES = (torch.arange, torch.range)
 CHUNKS = (torch.chunk, torch.Tensor.chunk, torch.unsafe_chunk, torch.Tensor.unsafe_chunk)
 FAR = 1 << 62
 """From here on, up and down, torch keeps no integer in a symbolic one's place."""
+END = 2 * FAR - 512
+"""From here on an integer of 64 bits becomes 2**63 as a float. Where that is guarded to be the very number, torch finds
+that no integer of 64 bits can be it, and drops the guard (upstream_bugs/guard_of_a_float_at_the_end_of_a_range.py)."""
 FAR_IN_SUMS = FAR >> 1
 """Below this the sum of three integers stays within 64 bits."""
 FAR_IN_FLOATS = 1 << 52
@@ -90,12 +93,13 @@ def _near(shift: Any) -> Any:
 
 
 def _is_signed(number: torch.SymInt) -> bool:
-    """Whether an integer has 64 bits with a sign. Sizes and what is computed of them alone have; others are guarded."""
+    """Whether an integer has 64 bits with a sign, and as a float too. Sizes and what is computed of them alone have;
+    others are guarded."""
     sources = number.node.shape_env.var_to_sources
     given = {source for symbol in number.node.expr.free_symbols for source in sources.get(symbol, ())}
     if all(isinstance(source, TensorPropertySource) for source in given):
         return True
-    return bool(guard_or_true(number >= -2 * FAR)) and bool(guard_or_true(number < 2 * FAR))
+    return bool(guard_or_true(number >= -2 * FAR)) and bool(guard_or_true(number < END))
 
 
 def _number(value: Any) -> Any:

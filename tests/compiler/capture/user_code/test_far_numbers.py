@@ -127,3 +127,22 @@ def test_a_number_in_a_list_is_all_of_its_bits(name: str) -> None:
             except IndexError:
                 found.append("refused")
         assert found[0] == found[1], (n, found)
+
+
+DRAWN: dict[str, Callable[[Tensor, int], Tensor]] = {
+    "half": lambda x, n: x.clone().normal_(n * 0.5, 1),
+    "whole": lambda x, n: x.clone().uniform_(n * 1.0, n * 1.0 + 1e19),
+}
+
+
+@pytest.mark.parametrize("name", DRAWN)
+@pytest.mark.parametrize("far", [GREATEST, GREATEST - 511, GREATEST - 512, LEAST])
+def test_a_number_behind_a_far_one_is_drawn_around(name: str, far: int) -> None:
+    """What is computed of a far number is guarded to be that float, also where a float of it is 2**63."""
+    compiled = torch.compile(DRAWN[name], backend=assay, options={"fallback": "error"})
+    for n in (1 << 31, far, 9, 10):
+        found: list[Tensor] = []
+        for function in (DRAWN[name], compiled):
+            torch.manual_seed(0)
+            found.append(function(torch.zeros(3), n))
+        torch.testing.assert_close(found[1], found[0], msg=lambda told, n=n: f"{n}: {told}")
