@@ -1,8 +1,8 @@
 """A number that is guarded as a float is not guarded where the integer it is made of ends the range that is known.
 
 Kind: wrong result.
-Backends: aot_eager, inductor. Seen with torch 2.13.0 (CPU, Python 3.11). As a float, 2**63 - 1 is 2**63: the guard on half
-of it is found to hold for no integer below 2**63, and is dropped as if it always held.
+Backends: aot_eager, inductor. Seen with torch 2.13.0 (CPU, Python 3.11). As a float, 2**63 - 1 is 2**63: the guard on
+half of it is found to hold for no integer below 2**63, and is dropped as if it always held.
 """
 
 import sys
