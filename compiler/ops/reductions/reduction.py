@@ -205,8 +205,8 @@ spread("std", True, "std_mean.correction")
 
 def norm_of(body: Expr, order: float, reduce: Callable[[ReduceOp, Expr], Expr], count: Index) -> Expr:
     """`(sum |x|^p)^(1/p)`; for 0 the number of those that are not 0, for infinities the extremes. Of one element every
-    norm but that of order 0 is its absolute value: no power of it overflows, and a NaN as the order is not read, as it
-    is not of no elements."""
+    norm but that of order 0 is its absolute value: no power of it overflows, and a NaN as the order is not read. Of no
+    elements a NaN is not read either."""
     size = call("abs", body)
     if order in (math.inf, -math.inf) or (count == Int(1) and order != 0):
         return reduce("max" if order > 0 else "min", size)
