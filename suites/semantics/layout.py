@@ -10,6 +10,9 @@ from torch import Tensor, nn
 from assay.harness.case import MODES, Case, Made
 from assay.suites.semantics.program import inner, leaf, program
 
+by_strides = "views-by-strides"
+"""Views that have other elements of a memory than the value has that they are taken of."""
+
 
 @program("layout")
 def integer_and_bool_inputs() -> Made:
@@ -270,7 +273,7 @@ def value_seen_by_other_strides_of_its_own_shape() -> Made:
     return f, (torch.randn(2, 2), leaf(2, 2)), {}
 
 
-@program("layout")
+@program(by_strides)
 def view_by_strides_of_a_part_of_a_value() -> Made:
     """It has elements that the part has not, and all of them are the value's."""
 
@@ -282,7 +285,7 @@ def view_by_strides_of_a_part_of_a_value() -> Made:
     return f, (inner(18), leaf(18)), {}
 
 
-@program("layout")
+@program(by_strides)
 def view_by_strides_of_a_part_of_an_input() -> Made:
     def f(x: Tensor, w: Tensor) -> tuple[Tensor, ...]:
         return x[1:].as_strided((2, 2), (3, 1), 0) * w, x.view(3, 4).t().as_strided((3,), (1,)), x[3:]
@@ -290,7 +293,7 @@ def view_by_strides_of_a_part_of_an_input() -> Made:
     return f, (inner(12), leaf(2, 2)), {}
 
 
-@program("layout")
+@program(by_strides)
 def view_by_strides_of_a_view_written() -> Made:
     """Torch functionalizes no write through `as_strided` of another view."""
 
@@ -303,7 +306,7 @@ def view_by_strides_of_a_view_written() -> Made:
     return f, (inner(3, 3), leaf(3, 3)), {}
 
 
-@program("layout")
+@program(by_strides)
 def view_by_strides_of_a_part_of_a_value_written() -> Made:
     def f(x: Tensor, w: Tensor) -> tuple[Tensor, ...]:
         y = x * w
@@ -314,7 +317,7 @@ def view_by_strides_of_a_part_of_a_value_written() -> Made:
     return f, (inner(18), leaf(18)), {}
 
 
-@program("layout")
+@program(by_strides)
 def view_by_strides_that_leaves_a_part_of_a_value_written() -> Made:
     """Autograd makes it again of the value after the write, with the gradients of all of its elements."""
 
