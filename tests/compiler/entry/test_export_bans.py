@@ -91,6 +91,7 @@ def loss(m: Any, x: Tensor) -> Tensor:
 
 
 X = torch.ones(3)
+PART = torch.arange(6.0)[2:5]
 GRID = torch.ones(2, 3)
 PAIR = torch.ones(4)
 
@@ -116,7 +117,7 @@ INFERENCE: dict[str, tuple[Callable[[], nn.Module], tuple[Any, ...], str, str]] 
     "mapped": (lambda: Calls(mapped), (X,), "unsupported", "foreach_map, a higher-order operator"),
     "mapped_line": (lambda: Calls(mapped), (X,), "unsupported", "test_export_bans.py:"),
     "effect_in_a_branch": (lambda: Calls(effect_in_a_branch), (X,), "effect_inside", "given to cond"),
-    "leaves": (lambda: Calls(lambda m, x: (x[1:].as_strided((3,), (1,), 0) * 2,)), (X,), "unsupported", "as_strided"),
+    "leaves": (lambda: Calls(lambda m, x: (x.as_strided((3,), (1,), 0) * 2,)), (PART,), "unsupported", "as_strided"),
 }  # fmt: skip
 
 JOINT: dict[str, tuple[Callable[[], nn.Module], int | None, str, str]] = {
