@@ -37,8 +37,8 @@ CHUNKS = (torch.chunk, torch.Tensor.chunk, torch.unsafe_chunk, torch.Tensor.unsa
 FAR = 1 << 62
 """From here on, up and down, torch keeps no integer in a symbolic one's place."""
 END = 2 * FAR - 512
-"""From here on an integer of 64 bits becomes 2**63 as a float. Torch finds that no integer of 64 bits can be that float,
-and drops a guard that it is (upstream_bugs/guard_of_a_float_at_the_end_of_a_range.py)."""
+"""From here on an integer of 64 bits becomes 2**63 as a float. Torch finds that no integer of 64 bits can be that
+float, and drops a guard that it is (upstream_bugs/guard_of_a_float_at_the_end_of_a_range.py)."""
 FAR_IN_SUMS = FAR >> 1
 """Below this the sum of three integers stays within 64 bits."""
 FAR_IN_FLOATS = 1 << 52
