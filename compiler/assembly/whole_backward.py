@@ -247,7 +247,7 @@ class Engine:
     def run_backward(self, *given: Any, **rest: Any) -> Any:
         """Takes what torch's engine does: tensors, gradients, keep_graph, create_graph, inputs, ...
 
-        Dynamo, which enters no engine of torch's, enters this one neither where a compiled function goes backward.
+        Dynamo does not trace it, as it traces no engine of torch's, where a compiled function goes backward.
         """
         if is_recorded():
             if _is_watched():

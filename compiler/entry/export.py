@@ -316,8 +316,8 @@ def _positional(forward: Callable[..., Any]) -> list[str]:
 
 
 def _fake_mode(target: object, inputs: _Inputs, dynamic_shapes: bool | None) -> FakeTensorMode:
-    """The mode of the inputs that are fake already, or of a graph module's own values; else that in which Dynamo
-    records, which knows of each size whether it is a symbol; else a new one."""
+    """The mode of the inputs that are fake already, or of a graph module's own values; else Dynamo's; else a new one.
+    Dynamo's knows of each size whether it is a symbol."""
     nodes = target.graph.nodes if isinstance(target, fx.GraphModule) else ()
     known = fake_mode_of([*inputs.values, *(node.meta.get("val") for node in nodes)])
     context = TracingContext.try_get()

@@ -24,7 +24,7 @@ from assay.compiler.codegen.cpp.prelude import prelude_of
 from assay.compiler.codegen.loops import affine
 from assay.compiler.errors import BuildError
 from assay.compiler.ir.loops.failures import FAILURES, failures_of
-from assay.compiler.ir.loops.index import Int, Product, Sum, Symbol
+from assay.compiler.ir.loops.index import Index, Int, Product, Sum, Symbol
 from assay.compiler.ir.loops.kernel import Buffer, Kernel
 from assay.compiler.options import Options, keeps_memory
 from assay.compiler.toolchain import build as _build
@@ -278,14 +278,16 @@ def _lacks_memory(kernel: Kernel, number: int, buffer: Buffer) -> str:
     Where a loop does not run there may be no element, though strides that are those of no elements tell of some."""
     if isinstance(buffer.numel, Int):
         return f"!v[{number}]" if buffer.numel.value > 0 else ""
-    counts = [buffer.numel, *(loop.extent for loop in kernel.loops if not isinstance(loop.extent, Int))]
     places = {name: Symbol(f"v[{len(kernel.buffers) + n}]") for n, name in enumerate(kernel.symbols)}
-    if any(affine.names(each) - places.keys() for each in counts) or not all(
-        isinstance(part, PLAIN) for each in counts for part in affine.walk(each)
-    ):
+
+    def is_plain(count: Index) -> bool:
+        return affine.names(count) <= places.keys() and all(isinstance(part, PLAIN) for part in affine.walk(count))
+
+    if not is_plain(buffer.numel):
         return ""
-    tests = [f"({affine.text(affine.substitute(each, places), {})})" for each in dict.fromkeys(counts)]
-    return f"(!v[{number}] && {' && '.join(tests)})"
+    extents = (loop.extent for loop in kernel.loops if not isinstance(loop.extent, Int) and is_plain(loop.extent))
+    tests = [affine.text(affine.substitute(each, places), {}) for each in dict.fromkeys([buffer.numel, *extents])]
+    return f"(!v[{number}] && {' && '.join(f'({test})' for test in tests)})"
 
 
 def raise_text(bit: int, failure: str) -> str:

@@ -449,7 +449,7 @@ class _Boxed(torch.autograd.Function):
         return first * 2 + second
 
 
-class _Unnamed(torch.autograd.Function):
+class _Without(torch.autograd.Function):
     """A function without a backward."""
 
     @staticmethod
@@ -495,7 +495,7 @@ FUNCTIONS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "both_results": lambda y, w: torch.add(*_Two.apply(y, True, False)),
     "by_its_other_name": lambda y, w: _Named.apply(y),
     "of_a_list": lambda y, w: torch.mul(*_Boxed.apply(y)),
-    "without_a_backward": lambda y, w: _Unnamed.apply(y),
+    "without_a_backward": lambda y, w: _Without.apply(y),
     "behind_no_gradient_materialized": lambda y, w: _Nothing.apply(_Two.apply(y, True, False)[0]) + w,
     "behind_no_gradient": lambda y, w: _Nothing.apply(_Once.apply(y)) + w,
     "gives_no_gradient": lambda y, w: _Nothing.apply(y) + w,

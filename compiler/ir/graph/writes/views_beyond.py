@@ -49,8 +49,8 @@ class ViewsBeyond:
     def of_its_base(
         self, value: torch.Tensor, size: Sequence[Any], stride: Sequence[Any], storage_offset: Any = None
     ) -> tuple[Any, ...]:
-        """The arguments of `as_strided` on a value, or on the tensor that the value is a view of, if that is all of a
-        storage: the view is the same one, and leaves nothing that a graph knows.
+        """The arguments of `as_strided` on a value, or on its base where that is all of a storage. The view is the same
+        one, and leaves nothing that a graph knows.
 
         After a write autograd would make a view again of the value, whose gradients are those of its own elements.
         Where the view has others, its memory may not be written.

@@ -125,7 +125,7 @@ def _is_same_memory(one: torch.Tensor, other: torch.Tensor) -> bool:
         return len(storages) == 1 and are_read_alike and placed(one) == placed(other)
 
 
-def _holds(value: torch.Tensor, source: torch.Tensor) -> bool:
+def _can_take_form(value: torch.Tensor, source: torch.Tensor) -> bool:
     """Whether a tensor that stands for one of the program's can be given the form of another: the memory that it was
     made with holds as much."""
     if _is_of_one_form(value, source):
@@ -395,7 +395,9 @@ class Watching(FunctionalTensorMode):
         if is_set and self._is_of_input(args[0]):
             is_whole = func is torch.ops.aten.set_.source_Tensor and any(args[0] is one for one in self.inputs)
             is_reshaped = is_whole and not _is_of_one_form(*args) and args[1]._base is not None
-            if not is_whole or is_reshaped or not _holds(*args):  # torch would make the view of the old shape again
+            if (
+                not is_whole or is_reshaped or not _can_take_form(*args)
+            ):  # torch would make the view of the old shape again
                 raise Unsupported("the program replaces the storage of an input (set_, .data = ...)")
             self._note_replacement(args[0])
         if "resize_storage" in getattr(func, "__name__", ""):
