@@ -61,6 +61,19 @@ def test_a_view_in_other_memory_is_told() -> None:
         verify_views(graph)
 
 
+def test_a_view_of_no_elements_may_lie_anywhere() -> None:
+    """Before torch 2.12 the fake view of nothing has memory of its own."""
+    with FakeTensorMode():
+        value, row = torch.empty(0, 5), torch.empty(5, 0)
+    graph = fx.Graph()
+    x = graph.placeholder("x")
+    x.meta["val"] = value
+    turned = graph.call_function(aten.transpose.int, (x, 0, 1))
+    turned.meta["val"] = row.as_strided((5, 0), (1, 5))
+    graph.output(turned)
+    verify_views(graph)
+
+
 @pytest.mark.parametrize(
     ("change", "field"),
     [
