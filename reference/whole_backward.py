@@ -21,6 +21,7 @@ from assay.compiler.ir.graph.backward.engine_steps import (
     Saved,
     Scalar,
     Size,
+    Unpacking,
     filled,
 )
 
@@ -82,7 +83,9 @@ def of_function(context: Any, gradients: Sequence[Any], saved: Sequence[Any], ta
     ]
 
     class Context:
-        saved_tensors = tuple(saved)
+        @property
+        def saved_tensors(self) -> tuple[Any, ...]:
+            return tuple(each.hook(each.packed) if isinstance(each, Unpacking) else each for each in saved)
 
         def __getattr__(self, name: str) -> Any:
             return getattr(context, name)

@@ -17,6 +17,8 @@ import torch
 from torch.autograd.graph import get_gradient_edge
 from torch.utils.hooks import RemovableHandle
 
+from assay.compiler.ir.graph.backward.engine_steps import Unpacking
+
 Gradient = torch.Tensor | None
 call_retained: Callable[[int, torch.Tensor], torch.Tensor] = (
     torch._C._dynamo.compiled_autograd.call_cpp_tensor_pre_hooks
@@ -144,7 +146,7 @@ def unpack(hook: Callable[..., Any], packed: object) -> torch.Tensor:
 def backward(
     context: Any,
     gradients: tuple[Gradient, ...],
-    saved: tuple[Gradient, ...],
+    saved: tuple[Gradient | Unpacking, ...],
     is_tensor: tuple[bool, ...],
     takes_zeros: tuple[bool, ...],
 ) -> Sequence[Any]:
@@ -190,17 +192,19 @@ def _no_gradient(name: str, position: int, gradient: object, is_tensor: bool) ->
 
 
 class Context:
-    """A function's own context, with saved tensors that have been unpacked already."""
+    """A function's own context. What the engine has handed over of its saved tensors is freed there already."""
 
     __slots__ = ("_context", "_saved")
 
-    def __init__(self, context: Any, saved: tuple[Gradient, ...]) -> None:
+    def __init__(self, context: Any, saved: tuple[Gradient | Unpacking, ...]) -> None:
         object.__setattr__(self, "_context", context)
         object.__setattr__(self, "_saved", saved)
 
     @property
     def saved_tensors(self) -> tuple[Gradient, ...]:
-        return self._context.saved_tensors if self._saved is None else self._saved
+        if self._saved is None:
+            return self._context.saved_tensors  # type: ignore[no-any-return]
+        return tuple([unpack(*each) if type(each) is Unpacking else each for each in self._saved])
 
     @property
     def saved_variables(self) -> tuple[Gradient, ...]:

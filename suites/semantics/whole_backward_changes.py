@@ -382,6 +382,46 @@ CASES += [
 ]
 
 
+def _reads_saved(count: int) -> Scenario:
+    """A function of the user's reads what it has saved so many times: the hook unpacks it each time, or never."""
+
+    def scenario(f: Wave, x: Tensor, w: Tensor) -> Any:
+        log: Log = []
+
+        class Reading(torch.autograd.Function):
+            @staticmethod
+            def forward(ctx: Any, a: Tensor, b: Tensor) -> Tensor:
+                ctx.save_for_backward(a, b)
+                return a * b
+
+            @staticmethod
+            def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor]:
+                log.append("backward")
+                read = [ctx.saved_tensors for _ in range(count)]
+                a, b = read[-1] if read else (gradient, gradient)
+                log.append(any(one is other for one, other in zip(*read, strict=True)) if count == 2 else None)
+                return gradient * b, gradient * a
+
+        def unpack(saved: Tensor) -> Tensor:
+            log.append("unpack")
+            return saved.clone()
+
+        y = f(x, w)
+        with torch.autograd.graph.saved_tensors_hooks(lambda saved: saved.detach(), unpack):
+            z = Reading.apply(y, w)
+        z.register_hook(lambda gradient: log.append("hook"))
+        z.sum().backward()
+        return log, x.grad, w.grad
+
+    return scenario
+
+
+CASES += [
+    whole_case(_reads_saved(count), f"whole_backward_of_a_function_that_reads_what_it_saved_{name}", made_wave)
+    for name, count in {"never": 0, "once": 1, "twice": 2}.items()
+]
+
+
 @_changing
 def _of_a_context_that_is_asked(f: Wave, x: Tensor, w: Tensor) -> Any:
     """What a function's backward learns of its context, and leaves there."""

@@ -15,7 +15,7 @@ from typing import Any
 
 from torch.autograd.graph import Node
 
-from assay.compiler.ir.graph.backward.engine_steps import Accumulated, Backward, Made, Step, filled
+from assay.compiler.ir.graph.backward.engine_steps import Accumulated, Backward, Made, Step, renamed
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,4 +204,4 @@ class _Rewriting:
                 return self.sums.get(value.step) or Made(self.places[value.step], value.item)
             return Accumulated(self.places[value.step]) if isinstance(value, Accumulated) else value
 
-        return filled(structure, read)
+        return renamed(structure, read)

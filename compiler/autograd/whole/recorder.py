@@ -23,6 +23,7 @@ from assay.compiler.ir.graph.backward.engine_steps import (
     Accumulated,
     Backward,
     CallSize,
+    Computed,
     Hook,
     Kind,
     Leaf,
@@ -32,6 +33,7 @@ from assay.compiler.ir.graph.backward.engine_steps import (
     Scalar,
     Size,
     Step,
+    Unpacking,
     Value,
 )
 from assay.compiler.torch_compat import accumulated_gradient, name_of_node, node_of_name, takes_accumulated
@@ -157,12 +159,24 @@ class Recorder:
         if recorded is None:
             is_tensor = tuple(meta is not None for meta in metas)
             fills = takes_zeros(function, inputs)
-            given = Hook(context), tuple(inputs), tuple(saved), is_tensor, fills
+            kept = tuple(saved) if ours else self._unpacked_later(saved)
+            given = Hook(context), tuple(inputs), kept, is_tensor, fills
             made = self._add("backward", None, given, len(metas), ours)
         else:
             sizes = tuple(CallSize(context, index) for index in range(len(getattr(function, "sizes", ()))))
             made = self._add("formula", recorded, (tuple(inputs), tuple(saved), sizes), len(metas), ours)
         return tuple(None if meta is None else value for meta, value in zip(metas, made, strict=True))
+
+    def _unpacked_later(self, saved: Sequence[Any]) -> tuple[Any, ...]:
+        """What a function of the user's has saved. What hooks have packed it unpacks itself, each time that it reads
+        it: the steps by which the engine would do so before the call are taken back."""
+        values = [self._roles_of(each) for each in saved]
+        while self.steps and self.steps[-1].kind == "unpack":
+            made = Made(len(self.steps) - 1, 0)
+            if made not in values:
+                break
+            values[values.index(made)] = Computed(Unpacking, self.steps.pop().arguments)
+        return tuple(values)
 
     def call_copy_slices_prologue(
         self,

@@ -19,7 +19,7 @@ import functools
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,10 +89,18 @@ class Accumulated:
 
 @dataclass(frozen=True, slots=True)
 class Computed:
-    """What `function` makes of numbers."""
+    """What `function` makes of numbers, or of a hook and what it has packed."""
 
     function: Callable[..., Any]
     numbers: tuple[Any, ...]
+
+
+class Unpacking(NamedTuple):
+    """What a function of the user's unpacks each time that it reads what it has saved: `hook` makes the tensor of what
+    is `packed`."""
+
+    hook: Callable[..., Any]
+    packed: object
 
 
 Value: TypeAlias = Leaf | Saved | Size | Scalar | Hook | Packed | CallSize | Made | Accumulated
@@ -279,7 +287,7 @@ def is_number(value: Value) -> bool:
 
 
 def filled(structure: Any, read: Callable[[Any], Any]) -> Any:
-    """Arguments, with `read(value)` in the place of each value.
+    """Arguments, with `read(value)` in the place of each value, and what is computed of them.
 
     Cost: 0.2 us an element.
     """
@@ -293,6 +301,17 @@ def filled(structure: Any, read: Callable[[Any], Any]) -> Any:
     if kind is dict:
         return {name: filled(each, read) for name, each in structure.items()}
     return structure.function(*filled(structure.numbers, read)) if kind is Computed else structure
+
+
+def renamed(structure: Any, read: Callable[[Any], Any]) -> Any:
+    """Arguments of another order of steps: `read(value)` is the value that stands for each. Nothing is computed."""
+    if type(structure) is Computed:
+        return Computed(structure.function, renamed(structure.numbers, read))
+    if type(structure) in (tuple, list):
+        return type(structure)([renamed(each, read) for each in structure])
+    if type(structure) is dict:
+        return {name: renamed(each, read) for name, each in structure.items()}
+    return read(structure) if type(structure) in _VALUES else structure
 
 
 def values_in(structure: Any) -> list[Value]:
