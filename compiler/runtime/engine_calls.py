@@ -203,7 +203,7 @@ class Context:
     @property
     def saved_tensors(self) -> tuple[Gradient, ...]:
         if self._saved is None:
-            return self._context.saved_tensors  # type: ignore[no-any-return]
+            return self._context.saved_tensors
         return tuple([unpack(*each) if type(each) is Unpacking else each for each in self._saved])
 
     @property
