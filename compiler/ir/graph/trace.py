@@ -37,6 +37,7 @@ from assay.compiler.ir.graph.float_division import divide_as_python
 from assay.compiler.ir.graph.held_functions import IS_PURE
 from assay.compiler.ir.graph.known_regions import KnownRegions
 from assay.compiler.ir.graph.recording_lock import recording_lock
+from assay.compiler.ir.graph.size_questions import size_questions_bounded
 from assay.compiler.ir.graph.wrapper_nodes import wrapper_behind
 from assay.compiler.ir.graph.writes.repeated_calls import follow
 from assay.compiler.ir.graph.writes.storage_offsets import OffsetsRead
@@ -122,6 +123,7 @@ class Trace:
             stack.enter_context(_saved_tensor_hooks_off())
             stack.enter_context(torch.autograd.set_detect_anomaly(False))  # it reads numbers, which fake tensors lack
             stack.enter_context(self.fake_mode)
+            stack.enter_context(size_questions_bounded(self.fake_mode.shape_env))
             stack.enter_context(enable_python_dispatcher())
             stack.enter_context(decomposing(self._decompositions))
             stack.enter_context(self._proxy_mode)
