@@ -921,6 +921,25 @@ def backward_outside_of_the_autocast_of_the_call() -> Made:
     return f, (make().requires_grad_(), make().t().clone().requires_grad_()), {}
 
 
+def _norms_under_autocast(f: Callable[..., Any], x: Tensor, w: Tensor) -> Any:
+    with torch.autocast("cpu", torch.bfloat16):
+        y = f(x, w)
+    y.sum().backward()
+    return y, x.grad, w.grad
+
+
+@program(surroundings, modes=TRAIN, scenario=_norms_under_autocast)
+def norms_of_a_product_under_autocast() -> Made:
+    """Beside parameters in float32 the norms save in float32 what their fakes have in halves. The tangent is expanded:
+    all that was saved is fitted to what was recorded."""
+
+    def f(x: Tensor, w: Tensor) -> Tensor:
+        row = torch.nn.functional.layer_norm(x @ w, (8,), w[0], w[1])
+        return torch.nn.functional.group_norm(row.unsqueeze(-1) * 2, 2, w[2], w[3])
+
+    return f, (leaf(4, 8), leaf(8, 8)), {}
+
+
 def _under_autocast(f: Callable[..., Any], x: Tensor, w: Tensor) -> Any:
     with torch.autocast("cpu", torch.bfloat16):
         return f(x, w)

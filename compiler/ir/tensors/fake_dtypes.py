@@ -2,6 +2,7 @@
 
 what batch norm saves for its backward    in float32 where the input is in halves and the parameters are not, as
                                           under autocast; the fakes have the dtype of the input
+what layer and group norm save            the same, on a CPU
 binary_cross_entropy_with_logits          in bfloat16 with weights in float32; before torch 2.13 the fake is in
                                           float32
 """
@@ -23,12 +24,13 @@ BATCH_NORMS = frozenset({
     *(aten._native_batch_norm_legit_functional.default, aten._batch_norm_with_update.default),
     aten._batch_norm_with_update_functional.default,
 })  # fmt: skip
+NORMS = frozenset({aten.native_layer_norm.default, aten.native_group_norm.default})
 LOSS = aten.binary_cross_entropy_with_logits.default
 OPERANDS = 4
 """The tensors that the loss takes: numbers, targets, weights, and weights of the positive ones."""
-WRONG = BATCH_NORMS | {LOSS}
+WRONG = BATCH_NORMS | NORMS | {LOSS}
 SAVED = range(1, 3)
-"""Where the mean and the reciprocal deviation of the batch are among the results."""
+"""Where the mean and the reciprocal deviation are among the results."""
 
 
 def kept_in(x: torch.Tensor, *parameters: object) -> torch.dtype:
@@ -44,8 +46,9 @@ def with_dtypes(
     func: object, args: tuple[object, ...], result: object, tracer: PythonKeyTracer, mode: FunctionalTensorMode
 ) -> object:
     """The results of such a call, recorded by `tracer` under `mode`, in the dtypes of the real ones."""
-    if func in BATCH_NORMS:
-        return _with_saved_dtypes(args, result, tracer, mode)
+    if func in BATCH_NORMS or func in NORMS:
+        is_right = func in NORMS and isinstance(args[0], torch.Tensor) and not args[0].is_cpu
+        return result if is_right else _with_saved_dtypes(args, result, tracer, mode)
     given = tuple(value.dtype if isinstance(value, torch.Tensor) else None for value in args[:OPERANDS])
     if isinstance(result, FunctionalTensor) and result.dtype != (dtype := _dtype_of_loss(given)):
         return retyped(result, dtype, tracer, mode)

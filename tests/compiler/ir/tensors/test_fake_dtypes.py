@@ -1,4 +1,4 @@
-"""Dtypes that fake tensors have otherwise: what batch norm saves beside halves, and a loss with weights of another
+"""Dtypes that fake tensors have otherwise: what norms save beside halves, and a loss with weights of another
 dtype."""
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ MODELS = {
         lambda: nn.Sequential(nn.Linear(4, 6), nn.BatchNorm1d(6, track_running_stats=False), nn.ReLU()),
         (8, 4),
     ),
+    "layers": (lambda: nn.Sequential(nn.Linear(4, 6), nn.LayerNorm(6), nn.ReLU()), (8, 4)),
+    "groups": (lambda: nn.Sequential(nn.Conv2d(3, 4, 3), nn.GroupNorm(2, 4), nn.ReLU()), (2, 3, 6, 5)),
 }
 
 
@@ -33,7 +35,7 @@ def gradients(model: nn.Module, call: object, x: Tensor) -> list[Tensor]:
 
 @pytest.mark.parametrize("target", ["aten", "cpp"])
 @pytest.mark.parametrize("name", MODELS)
-def test_backward_of_a_batch_norm_of_halves_is_eagers(name: str, target: str) -> None:
+def test_backward_of_a_norm_of_halves_is_eagers(name: str, target: str) -> None:
     torch.manual_seed(0)
     make, shape = MODELS[name]
     model = make()
