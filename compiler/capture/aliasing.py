@@ -42,6 +42,7 @@ from assay.compiler.ir.graph.roles import (
 )
 from assay.compiler.ir.graph.trace import Trace, is_view, producer
 from assay.compiler.ir.graph.wrapper_nodes import inner_nodes, is_given, makes_wrapper, parts_of
+from assay.compiler.ir.graph.writes.views_beyond import TAKEN_OF
 from assay.compiler.ir.tensors.in_place import shares_version
 from assay.compiler.ir.tensors.layout.strides import SYMBOLIC, Symbolic
 from assay.compiler.ir.tensors.mutating_operators import functional_elem
@@ -396,7 +397,7 @@ class Aliases:
             is_again = call.target in ALIASES and bool(steps) and steps[-1].target is call.target
             if not is_again:
                 steps.append(self._step(call, items[0] if items else None))
-            node = node_argument(call, 0)
+            node = call.meta.get(TAKEN_OF) or node_argument(call, 0)
         return node, tuple(reversed(steps))
 
     def _owner_made_alike(self, node: fx.Node) -> fx.Node | None:

@@ -31,6 +31,27 @@ def view_by_strides_of_a_part_of_an_input() -> Made:
 
 
 @program(by_strides)
+def views_by_strides_of_parts_are_returned() -> Made:
+    """A gradient of such a view reaches the elements that the part has, and no others of the memory."""
+
+    def f(x: Tensor, w: Tensor) -> tuple[Tensor, ...]:
+        y = x * w
+        part = x.as_strided((1,), (0,), 3)
+        return part.as_strided((2,), (4,), 1), y[2:].as_strided((4,), (3,), 1), w[1:4].as_strided((2,), (4,), 1)
+
+    return f, (leaf(18), leaf(18)), {}
+
+
+@program(by_strides)
+def view_by_strides_of_a_part_is_returned_and_read() -> Made:
+    def f(x: Tensor) -> tuple[Tensor, ...]:
+        part = (x * 2).view(3, 4)[1:].as_strided((3, 2), (4, 2), 1)
+        return part[1:], part.sin(), part.t()
+
+    return f, (leaf(12),), {}
+
+
+@program(by_strides)
 def view_by_strides_of_a_view_written() -> Made:
     """Torch functionalizes no write through `as_strided` of another view."""
 

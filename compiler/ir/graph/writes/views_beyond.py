@@ -23,6 +23,10 @@ from assay.compiler.ir.tensors.mutating_operators import inner_of
 BEYOND = "is_beyond_its_tensor"
 """Marks, in the metadata of a node, a view that leaves its tensor."""
 
+TAKEN_OF = "is_taken_of"
+"""Names, in the metadata of a node that is a view of a whole memory, the view of it that the program took it of: a
+gradient of the one reaches no more than the elements of the other."""
+
 
 @dataclass(slots=True)
 class ViewsBeyond:
@@ -70,9 +74,18 @@ class ViewsBeyond:
 
 def mark_beyond(view: torch.Tensor, tracer: PythonKeyTracer) -> None:
     """Marks the node that such a view is recorded as."""
-    node = get_proxy_slot(inner_of(view), tracer, None, lambda slot: slot.proxy.node)
+    _node_of(view, tracer).meta[BEYOND] = True
+
+
+def mark_taken_of(view: torch.Tensor, taken: torch.Tensor, tracer: PythonKeyTracer) -> None:
+    """Marks the node of a view that is recorded as one of the base of what it was taken of."""
+    _node_of(view, tracer).meta[TAKEN_OF] = _node_of(taken, tracer)
+
+
+def _node_of(value: torch.Tensor, tracer: PythonKeyTracer) -> fx.Node:
+    node = get_proxy_slot(inner_of(value), tracer, None, lambda slot: slot.proxy.node)
     assert node is not None
-    node.meta[BEYOND] = True
+    return node  # type: ignore[no-any-return]
 
 
 def check_unread(graph: fx.Graph, is_view: Callable[[fx.Node], bool]) -> None:

@@ -20,7 +20,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 from assay.compiler.errors import Unsupported
 from assay.compiler.ir.graph.writes.repeated_calls import RepeatedCalls
 from assay.compiler.ir.graph.writes.storage_offsets import EXACTLY, divisor_of
-from assay.compiler.ir.graph.writes.views_beyond import ViewsBeyond, mark_beyond
+from assay.compiler.ir.graph.writes.views_beyond import ViewsBeyond, mark_beyond, mark_taken_of
 from assay.compiler.ir.graph.writes.write_checks import check_dtype, check_memory, check_rows
 from assay.compiler.ir.graph.writes.written_layouts import (
     ASKS_LAYOUT,
@@ -334,6 +334,7 @@ class Watching(FunctionalTensorMode):
             )
         if any(map(_has_bare_zero, args)):
             args = pytree.tree_map_only(torch.Tensor, self._own_zero, args)
+        taken = args[:1]
         args, kwargs = self._of_its_base(func, args, kwargs or {})
         call = (func, args, kwargs)
         if func is torch.ops.aten.set_.source_Tensor and _is_same_memory(*args):
@@ -363,6 +364,8 @@ class Watching(FunctionalTensorMode):
                 _note_base(func, args[0], result)
             if is_beyond:
                 mark_beyond(result, self.tracer)
+            if args and args[0] is not taken[0]:
+                mark_taken_of(result, taken[0], self.tracer)
             if not any(map(_is_functional, pytree.arg_tree_leaves(*args, **call[2]))):
                 result = pytree.tree_map_only(FakeTensor, self._wrapped, result)  # made of numbers alone
             if func.is_view:
