@@ -6,6 +6,7 @@ is ever asked. This one asks it of every tensor.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -34,7 +35,7 @@ class RoundedOnce(TorchDispatchMode):
         into = [leaf for leaf in tree_leaves(result) if isinstance(leaf, Tensor)]
         if _only_computes(func, args, kwargs) and _has_own_memory(into, (args, kwargs)):
             for tensor, value in zip(into, _in_float64(func, args, kwargs), strict=False):
-                if tensor.is_floating_point() and tensor.shape == value.shape:
+                if tensor.is_floating_point() and tensor.shape == value.shape and not _is_folded(tensor):
                     tensor.copy_(value)
         return result
 
@@ -52,15 +53,28 @@ def _only_computes(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> bo
         and schema.name.partition("::")[2] not in ABOUT_THE_DTYPE
         and not any(isinstance(leaf, torch.dtype) for leaf in tree_leaves((args, kwargs)))
         and not is_kinked(func, args, kwargs)
+        and not _has_numbers_beyond(args, kwargs, read)
         and any(tensor.is_floating_point() for tensor in read)
         and all(type(tensor) is Tensor and tensor.layout == torch.strided for tensor in read)
     )
+
+
+def _has_numbers_beyond(args: Sequence[Any], kwargs: dict[str, Any], read: Sequence[Tensor]) -> bool:
+    """Whether a Python number is infinite in the dtype of a tensor that is read, and is none in float64."""
+    most = min((torch.finfo(tensor.dtype).max for tensor in read if tensor.is_floating_point()), default=math.inf)
+    numbers = (leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, float))
+    return any(most < abs(number) < math.inf for number in numbers)
 
 
 def _has_own_memory(into: Sequence[Tensor], given: Any) -> bool:
     """Whether no result shares its memory with what the operator was given."""
     taken = {leaf.untyped_storage().data_ptr() for leaf in tree_leaves(given) if isinstance(leaf, Tensor)}
     return not any(type(one) is not Tensor or one.untyped_storage().data_ptr() in taken for one in into)
+
+
+def _is_folded(tensor: Tensor) -> bool:
+    """Whether a result has more elements than its memory, as one in the strides of an operand that overlaps itself."""
+    return tensor.numel() * tensor.element_size() > tensor.untyped_storage().nbytes()
 
 
 def _in_float64(func: Any, args: Any, kwargs: Any) -> list[Tensor]:
