@@ -24,8 +24,8 @@ BEYOND = "is_beyond_its_tensor"
 """Marks, in the metadata of a node, a view that leaves its tensor."""
 
 TAKEN_OF = "is_taken_of"
-"""Names, in the metadata of a node that is a view of a whole memory, the view of it that the program took it of: a
-gradient of the one reaches no more than the elements of the other."""
+"""Names, in the metadata of a node that is recorded as a view of a whole memory, the view that the program took it of.
+A gradient reaches the elements of that one alone."""
 
 
 @dataclass(slots=True)
