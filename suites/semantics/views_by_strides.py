@@ -7,6 +7,7 @@ from torch import Tensor
 from assay.harness.case import Made
 from assay.suites.semantics.program import inner, leaf, program
 
+TRAIN = ("train",)
 by_strides = "views-by-strides"
 
 
@@ -30,7 +31,7 @@ def view_by_strides_of_a_part_of_an_input() -> Made:
     return f, (inner(12), leaf(2, 2)), {}
 
 
-@program(by_strides)
+@program(by_strides, modes=TRAIN)
 def views_by_strides_of_parts_are_returned() -> Made:
     """A gradient of such a view reaches the elements that the part has, and no others of the memory."""
 

@@ -77,4 +77,4 @@ def _with_saved_dtypes(
 
 
 def _is_other(value: object, dtype: torch.dtype) -> bool:
-    return isinstance(value, FunctionalTensor) and bool(value.numel()) and value.dtype != dtype
+    return isinstance(value, FunctionalTensor) and value.dtype != dtype and bool(value.numel())

@@ -72,14 +72,16 @@ class ViewsBeyond:
             raise _refusal()
 
 
-def mark_beyond(view: torch.Tensor, tracer: PythonKeyTracer) -> None:
-    """Marks the node that such a view is recorded as."""
-    _node_of(view, tracer).meta[BEYOND] = True
-
-
-def mark_taken_of(view: torch.Tensor, taken: torch.Tensor, tracer: PythonKeyTracer) -> None:
-    """Marks the node of a view that is recorded as one of the base of what it was taken of."""
-    _node_of(view, tracer).meta[TAKEN_OF] = _node_of(taken, tracer)
+def mark_by_strides(
+    view: torch.Tensor, base: torch.Tensor, taken: torch.Tensor, is_beyond: bool, tracer: PythonKeyTracer
+) -> None:
+    """Marks the node that a view by `as_strided` is recorded as: whether it leaves its tensor, and of what it was taken
+    where that is not the `base` that it is recorded of."""
+    node = _node_of(view, tracer)
+    if is_beyond:
+        node.meta[BEYOND] = True
+    if base is not taken:
+        node.meta[TAKEN_OF] = _node_of(taken, tracer)
 
 
 def _node_of(value: torch.Tensor, tracer: PythonKeyTracer) -> fx.Node:

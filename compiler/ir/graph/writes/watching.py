@@ -20,7 +20,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 from assay.compiler.errors import Unsupported
 from assay.compiler.ir.graph.writes.repeated_calls import RepeatedCalls
 from assay.compiler.ir.graph.writes.storage_offsets import EXACTLY, divisor_of
-from assay.compiler.ir.graph.writes.views_beyond import ViewsBeyond, mark_beyond, mark_taken_of
+from assay.compiler.ir.graph.writes.views_beyond import ViewsBeyond, mark_by_strides
 from assay.compiler.ir.graph.writes.write_checks import check_dtype, check_memory, check_rows
 from assay.compiler.ir.graph.writes.written_layouts import (
     ASKS_LAYOUT,
@@ -362,10 +362,8 @@ class Watching(FunctionalTensorMode):
                 result = super().__torch_dispatch__(func, types, args, kwargs)
             if func.is_view and torch.is_inference_mode_enabled():
                 _note_base(func, args[0], result)
-            if is_beyond:
-                mark_beyond(result, self.tracer)
-            if args and args[0] is not taken[0]:
-                mark_taken_of(result, taken[0], self.tracer)
+            if func is torch.ops.aten.as_strided.default:
+                mark_by_strides(result, args[0], taken[0], is_beyond, self.tracer)
             if not any(map(_is_functional, pytree.arg_tree_leaves(*args, **call[2]))):
                 result = pytree.tree_map_only(FakeTensor, self._wrapped, result)  # made of numbers alone
             if func.is_view:
