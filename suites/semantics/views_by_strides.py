@@ -37,8 +37,8 @@ def views_by_strides_of_parts_are_returned() -> Made:
 
     def f(x: Tensor, w: Tensor) -> tuple[Tensor, ...]:
         y = x * w
-        part = x.as_strided((1,), (0,), 3)
-        return part.as_strided((2,), (4,), 1), y[2:].as_strided((4,), (3,), 1), w[1:4].as_strided((2,), (4,), 1)
+        part, other = y.as_strided((1,), (0,), 3), x.sin()
+        return part.as_strided((2,), (4,), 1), y[2:].as_strided((4,), (3,), 1), other[1:4].as_strided((2,), (4,), 1)
 
     return f, (leaf(18), leaf(18)), {}
 

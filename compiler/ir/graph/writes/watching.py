@@ -329,9 +329,8 @@ class Watching(FunctionalTensorMode):
 
     def _recorded(self, func: Any, types: Sequence[type], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if isinstance(func, torch._ops.HigherOrderOperator):
-            raise Unsupported(
-                f"the program calls {func._name}, a higher-order operator, whose functions no graph holds"
-            )
+            said = "a higher-order operator, whose functions no graph holds"
+            raise Unsupported(f"the program calls {func._name}, {said}")
         if any(map(_has_bare_zero, args)):
             args = pytree.tree_map_only(torch.Tensor, self._own_zero, args)
         taken = args[:1]
