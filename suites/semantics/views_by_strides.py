@@ -37,7 +37,7 @@ def views_by_strides_of_parts_are_returned() -> Made:
 
     def f(x: Tensor, w: Tensor) -> tuple[Tensor, ...]:
         y = x * w
-        part, other = y.as_strided((1,), (0,), 3), x.sin()
+        part, other = y[3:4], x.sin()
         return part.as_strided((2,), (4,), 1), y[2:].as_strided((4,), (3,), 1), other[1:4].as_strided((2,), (4,), 1)
 
     return f, (leaf(18), leaf(18)), {}
