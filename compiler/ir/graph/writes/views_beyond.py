@@ -87,7 +87,7 @@ def mark_by_strides(
 def _node_of(value: torch.Tensor, tracer: PythonKeyTracer) -> fx.Node:
     node = get_proxy_slot(inner_of(value), tracer, None, lambda slot: slot.proxy.node)
     assert node is not None
-    return node  # type: ignore[no-any-return]
+    return node
 
 
 def check_unread(graph: fx.Graph, is_view: Callable[[fx.Node], bool]) -> None:
