@@ -291,8 +291,14 @@ def _device(name: str) -> str:
     return str(where["gpu"] or where["cpu"])
 
 
+def _why_not(error: str) -> str:
+    """The class of the error that a way of running it ended in, which its text begins with: `backend: class: …`."""
+    raised = [part for part in error.split(": ") if part.endswith("Error")]
+    return f"`{raised[0]}`" if raised else "not measured"
+
+
 def _backward(row: Row) -> tuple[str, ...]:
-    value = "not measured" if row["value"] is None else f"{row['value']:.2f}"
+    value = _why_not(row["error"]) if row["value"] is None else f"{row['value']:.2f}"
     limit = "at least" if row["comparison"] == "gain" else "at most"
     ours, other = (f"{row[name]:.3g}" if row[name] else "" for name in ("ours", "other"))
     return row["figure"], COMPARED[row["comparison"]], value, f"{limit} {row['bar']:g}", ours, other

@@ -17,8 +17,8 @@ from assay.suites.tables.measured import RESULTS, measured
 
 FILE = "night_on_torchs_backends_2cores.json"
 LOCATED = (
-    "located_16cores.json", "located_passes_2cores.json", "located_passes_2cores_second.json",
-    "located_backends_2cores.json",
+    "located_16cores.json", "located_16cores_second.json", "located_passes_2cores.json",
+    "located_passes_2cores_second.json", "located_backends_2cores.json",
 )  # fmt: skip
 ASKED = {
     "first rung named rightly": "85 %",

@@ -249,8 +249,16 @@ def div(operation: Operation) -> Result:
     if mode == "trunc" and is_integer(dtype):
         return divided(operation, "div", "truncdiv_int")
     needs_floats(operation)
-    quotient = call("div", operation.taken("self", dtype), operation.value("other", dtype))
+    dividend, number = operation.taken("self", dtype), operation.arguments["other"]
+    if mode is None and operation.output.device.type != "cpu" and _is_beyond_float32(number) and dtype is torch.float32:
+        return finish(operation, call("mul", dividend, constant(1.0 / number, dtype)))
+    quotient = call("div", dividend, operation.value("other", dtype))
     return finish(operation, quotient if mode is None else call("trunc", quotient))
+
+
+def _is_beyond_float32(number: object) -> bool:
+    """Whether it is infinite as a float32 alone. Eager's kernel for CUDA takes the inverse before it rounds."""
+    return isinstance(number, int | float) and not math.isinf(number) and abs(number) > MOST_FLOAT32
 
 
 def is_integer(dtype: torch.dtype) -> bool:

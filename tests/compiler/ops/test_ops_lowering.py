@@ -11,9 +11,11 @@ import pytest
 import torch
 
 from assay.compiler import journal
-from assay.compiler.ir.loops.index import Symbol
+from assay.compiler.ir.loops.index import Int, Symbol
+from assay.compiler.ir.loops.kernel import Call, Const
+from assay.compiler.ir.loops.lowered import Tensor as Value
 from assay.compiler.ops import OPERATORS, Kind, kind_of
-from assay.compiler.ops.registry import element
+from assay.compiler.ops.registry import Operation, element
 from tests.lowering import assert_same, executable, planned, traced
 
 aten = torch.ops.aten
@@ -471,3 +473,15 @@ def test_lowering_rounds_a_number_beside_halves_as_a_cpu_does(dtype: torch.dtype
     for index, (one, eager) in enumerate(zip(ours, _beside_a_number(half, number), strict=True)):
         assert one.dtype is eager.dtype and one.shape == eager.shape
         assert torch.equal(one, eager), f"result {index}: ours {one.tolist()}, eager's {eager.tolist()}"
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+@pytest.mark.parametrize("number", [2.0**130, -(2.0**130)])
+def test_a_divisor_beyond_float32_is_an_inverse_on_a_gpu_alone(number: float, device: str) -> None:
+    """Eager's kernel for CUDA takes the inverse in float64. On a CPU the divisor is infinite, and the quotient zero."""
+    x = Value("x", (Int(4),), (Int(1),), Int(0), torch.float32, torch.device(device))
+    operation = Operation("div", {"self": x, "other": number}, (x,), ())
+    (quotient,) = OPERATORS["aten.div.Tensor"].rule(operation)
+    assert isinstance(quotient, Call)
+    expected = ("mul", Const(1 / number, torch.float32)) if device == "cuda" else ("div", Const(number, torch.float32))
+    assert (quotient.op, quotient.args[1]) == expected
