@@ -17,7 +17,7 @@ from assay.compiler.capture.decompositions.kept_whole import operators_whole
 from assay.compiler.errors import Unsupported
 from assay.compiler.ir.graph.backward.engine_steps import Backward, Stretch, Value
 from assay.compiler.ir.graph.roles import GraphCall, Program
-from assay.compiler.ir.tensors.changing_sizes import Kind, Moving
+from assay.compiler.ir.tensors.changing_sizes import Kind, Moving, as_data
 from assay.compiler.journal import Journal, count_eager_backward
 from assay.compiler.passes.runner import optimize, written
 from assay.compiler.torch_stubs import tensor_guards
@@ -100,7 +100,8 @@ class StretchCall:
             return self._run(given, numbers)
         if None in variant.kind.outlines:
             given = _present(given)
-        given += [numbers[place] for place in variant.symbols]
+        moving = (numbers[place] for place in variant.symbols)
+        given += [as_data(number) if type(number) is float else number for number in moving]
         found = variant.run(given)
         return [None if place is None else found[place] for place in variant.places]
 

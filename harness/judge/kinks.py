@@ -12,6 +12,7 @@ runs, and nothing is excused.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -180,18 +181,19 @@ AT_NUMBERS = frozenset("threshold clamp clamp_min clamp_max hardtanh lt le gt ge
 """Kinks at the Python numbers among the arguments."""
 AT_LAMBDA = frozenset("hardshrink softshrink".split())
 AT_WHOLE = frozenset("floor ceil trunc frac".split())
-BETWEEN = frozenset("lt le gt ge eq ne maximum minimum fmax fmin".split())
-"""Where two operands are equal."""
+BETWEEN = frozenset("lt le gt ge eq ne maximum minimum fmax fmin clamp clamp_min clamp_max".split())
+"""Where the first operand equals another one, of those that are tensors."""
 
 
 def nearness(func: Any, args: Sequence[Any], leaves: Sequence[Tensor], bounds: Sequence[Tensor]) -> list[Tensor]:
     """Where each operand is within its bound of a kink; everywhere, for operators whose kinks are not known here."""
     name = func._schema.name.partition("::")[2].removesuffix("_")
     is_backward, name = name.endswith("_backward"), name.removesuffix("_backward")
-    if name in BETWEEN and len(leaves) == 2:
-        apart = (leaves[0] - leaves[1]).abs()
-        near = apart <= bounds[0] + bounds[1]
-        return [_along(near, leaf) for leaf in leaves]
+    if name in BETWEEN and len(leaves) > 1:
+        first, *others = zip(leaves, bounds, strict=True)
+        near = [(first[0] - other).abs() <= first[1] + bound for other, bound in others]
+        anywhere = functools.reduce(torch.logical_or, near)
+        return [_along(anywhere, first[0]), *(_along(each, leaf) for each, (leaf, _) in zip(near, others, strict=True))]
     numbers = [float(arg) for arg in args if isinstance(arg, int | float) and not isinstance(arg, bool)]
     places: Sequence[float] | None = None
     if name in AT_ZERO:

@@ -488,3 +488,32 @@ def _in_threads_of_one_leaf(f: Wave, x: Tensor, w: Tensor) -> Any:
         for thread in threads:
             thread.join()
     return len(calls), x.grad, w.grad
+
+
+# Floats that change from step to step: of the compiled program, and of formulas of the engine's own.
+
+FACTORS = (0.3, 0.5, 0.0, 1.0, -0.7, 2.5, 0.25, 1e-30, 3.0, 0.31, 0.32, -4.0)
+
+
+def _scaled(x: Tensor, w: Tensor, factor: float) -> Tensor:
+    return (x * w).sin() * factor + w / (factor + 8)
+
+
+def _by_factors(rows: Callable[[int], int]) -> Callable[..., Any]:
+    def scenario(f: Callable[..., Tensor], x: Tensor, w: Tensor) -> Any:
+        kept = []
+        for step, factor in enumerate(FACTORS):
+            y = f(x[: rows(step)], w[: rows(step)], factor)
+            y = torch.nn.functional.leaky_relu(y, factor).clamp(max=factor + 3)
+            torch.add(y, y.cos(), alpha=factor).sum().backward()
+            kept += [x.grad, w.grad]
+            x.grad = w.grad = None
+        return kept
+
+    return scenario
+
+
+CASES += [
+    whole_case(_by_factors(rows), f"whole_backward_of_a_float_that_changes{where}", lambda: (_scaled, *made_wave()[1:]))
+    for where, rows in {"": lambda step: 3, "_beside_sizes": lambda step: 2 + step % 2}.items()
+]

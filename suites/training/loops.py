@@ -70,7 +70,7 @@ def _next_words(model: Callable[[Tensor], Tensor], text: Tensor) -> Tensor:
     return F.cross_entropy(model(text[:, :-1]).flatten(0, 1), text[:, 1:].flatten())
 
 
-def _trained(module: Any) -> list[Tensor]:
+def trained(module: Any) -> list[Tensor]:
     return [parameter.detach().clone() for parameter in module.parameters()]
 
 
@@ -78,7 +78,7 @@ def _accumulating(model: Any, *_: Any) -> Any:
     """Two micro-batches a step, clipped gradients, a schedule, and a running mean of the weights."""
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, STEPS)
-    mean, losses = _trained(model), []
+    mean, losses = trained(model), []
     for text in _texts():
         for part in text.chunk(2):
             loss = _next_words(model, part) / 2
@@ -88,7 +88,7 @@ def _accumulating(model: Any, *_: Any) -> Any:
         optimizer.step()
         schedule.step()
         optimizer.zero_grad()
-        torch._foreach_lerp_(mean, _trained(model), 0.1)
+        torch._foreach_lerp_(mean, trained(model), 0.1)
     return losses, mean
 
 
@@ -113,7 +113,7 @@ def _in_hooks(model: Any, *_: Any) -> Any:
         losses.append(loss.detach())
     for handle in handles:
         handle.remove()
-    return losses, _trained(model), [parameter.grad for parameter in model.parameters()]
+    return losses, trained(model), [parameter.grad for parameter in model.parameters()]
 
 
 @loop(_in_hooks)
@@ -138,7 +138,7 @@ def _offloading(model: Any, *_: Any) -> Any:
         optimizer.step()
         optimizer.zero_grad()
         losses.append(loss.detach())
-    return losses, _trained(model)
+    return losses, trained(model)
 
 
 @loop(_offloading)
@@ -169,7 +169,7 @@ def _adapting(model: Any, *_: Any) -> Any:
         optimizer.step()
         optimizer.zero_grad()
         losses.append(loss.detach())
-    return losses, _trained(model), [parameter.grad is None for parameter in model.parameters()]
+    return losses, trained(model), [parameter.grad is None for parameter in model.parameters()]
 
 
 @loop(_adapting)
@@ -181,36 +181,36 @@ def low_rank_adapters_of_a_frozen_gpt() -> Made:
     return model, (), {}
 
 
-def _perceptron(*sizes: int) -> nn.Sequential:
+def perceptron(*sizes: int) -> nn.Sequential:
     layers: list[nn.Module] = []
     for before, after in itertools.pairwise(sizes):
         layers += [nn.Linear(before, after), nn.Tanh()]
     return nn.Sequential(*layers[:-1])
 
 
-def _scattered(rows: int, columns: int, step: int) -> Tensor:
+def scattered(rows: int, columns: int, step: int) -> Tensor:
     """Numbers that are the same in each dtype, and others at each step."""
     return (torch.arange(rows * columns).view(rows, columns) * (step + 1.7)).sin()
 
 
 def _against_each_other(critic: Any, *_: Any) -> Any:
     """A generator and a critic, whose gradient is held to length one: a gradient of a gradient."""
-    generator = _perceptron(3, 8, 2)
+    generator = perceptron(3, 8, 2)
     optimizers = [torch.optim.SGD(each.parameters(), lr=0.01) for each in (critic, generator)]
     losses: Losses = []
     for step in range(STEPS):
-        noise, real = _scattered(6, 3, step), _scattered(6, 2, step) + 1
+        noise, real = scattered(6, 3, step), scattered(6, 2, step) + 1
         fake = generator(noise).detach()
         between = (real * 0.3 + fake * 0.7).requires_grad_()
         (slope,) = torch.autograd.grad(critic(between).sum(), between, create_graph=True)
         penalty = (slope.norm(dim=1) - 1).square().mean()
         loss = F.softplus(critic(fake)).mean() + F.softplus(-critic(real)).mean() + penalty
-        _stepped(optimizers[0], loss, losses)
-        _stepped(optimizers[1], F.softplus(-critic(generator(noise))).mean(), losses)
-    return losses, _trained(critic), _trained(generator)
+        stepped(optimizers[0], loss, losses)
+        stepped(optimizers[1], F.softplus(-critic(generator(noise))).mean(), losses)
+    return losses, trained(critic), trained(generator)
 
 
-def _stepped(optimizer: torch.optim.Optimizer, loss: Tensor, losses: Losses) -> None:
+def stepped(optimizer: torch.optim.Optimizer, loss: Tensor, losses: Losses) -> None:
     optimizer.zero_grad()
     loss.backward()
     optimizer.step()
@@ -219,7 +219,7 @@ def _stepped(optimizer: torch.optim.Optimizer, loss: Tensor, losses: Losses) -> 
 
 @loop(_against_each_other)
 def generator_and_critic_with_a_gradient_penalty() -> Made:
-    return _perceptron(2, 8, 1), (), {}
+    return perceptron(2, 8, 1), (), {}
 
 
 def _learning_to_learn(model: Any, *_: Any) -> Any:
@@ -234,13 +234,13 @@ def _learning_to_learn(model: Any, *_: Any) -> Any:
             inner = (functional_call(model, weights, (x,)) - y).square().mean()
             slopes = torch.autograd.grad(inner, list(weights.values()), create_graph=True)
             weights = {name: weights[name] - 0.1 * slope for name, slope in zip(weights, slopes, strict=True)}
-        _stepped(optimizer, (functional_call(model, weights, (x,)) - y).square().mean(), losses)
-    return losses, _trained(model)
+        stepped(optimizer, (functional_call(model, weights, (x,)) - y).square().mean(), losses)
+    return losses, trained(model)
 
 
 @loop(_learning_to_learn)
 def learning_to_learn_curves() -> Made:
-    return _perceptron(1, 8, 1), (), {}
+    return perceptron(1, 8, 1), (), {}
 
 
 def _with_a_teacher(model: Any, *_: Any) -> Any:
@@ -251,12 +251,12 @@ def _with_a_teacher(model: Any, *_: Any) -> Any:
     for text in _texts():
         target = teacher(text).softmax(-1)
         loss = F.cross_entropy(model(text).flatten(0, 1), target.flatten(0, 1)) + _next_words(model, text)
-        _stepped(optimizer, loss, losses)
-        torch._foreach_lerp_(_data(teacher), _data(model), 0.2)
-    return losses, _trained(model)
+        stepped(optimizer, loss, losses)
+        torch._foreach_lerp_(data_of(teacher), data_of(model), 0.2)
+    return losses, trained(model)
 
 
-def _data(module: Any) -> list[Tensor]:
+def data_of(module: Any) -> list[Tensor]:
     return [parameter.data for parameter in module.parameters()]
 
 

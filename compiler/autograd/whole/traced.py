@@ -25,8 +25,8 @@ PLAIN = (torch.Tensor, torch.nn.Parameter)
 @dataclass(frozen=True, slots=True)
 class Traced:
     """A stretch as a program over those of its tensors that are there, then its `symbols`, by their places among the
-    stretch's numbers. `places` are, for each value that the stretch gives, the program's output, or None where it gives
-    None. `assumed` is what it assumes of symbolic sizes."""
+    stretch's numbers: integers, and floats as tensors. `places` are, for each value that the stretch gives, the
+    program's output, or None where it gives None. `assumed` is what it assumes of symbolic sizes."""
 
     program: Program
     places: tuple[int | None, ...]
@@ -92,6 +92,8 @@ class _Tracing:
                 known[value] = None if fake is None else trace.wrap(trace.add_input(f"input_{place}", fake), False)
             for place, symbol in symbols.items():
                 trace.add_input(f"number_{place}", symbol)
+                if isinstance(symbol, torch.Tensor):
+                    known[stretch.numbers[place]] = trace.wrap(symbol, False).item()
             results = run_steps(self.backward, stretch, known)
             latest = _latest_reads(self.backward, known)
             pairs = zip(stretch.gives, results, strict=True)
@@ -128,12 +130,13 @@ class _Tracing:
             value = value.detach()
         return self.examples.tensor(place, value)
 
-    def _symbols(self, known: dict[Value, Any]) -> dict[int, torch.SymInt]:
-        """The integers that become symbols, by their places among the stretch's numbers."""
+    def _symbols(self, known: dict[Value, Any]) -> dict[int, torch.SymInt | torch.Tensor]:
+        """The integers that become symbols and the floats that are read from tensors, by their places among the
+        stretch's numbers."""
         for place, value in enumerate(self.stretch.numbers):
-            known[value] = self.examples.size(place, known[value])
+            known[value] = self.examples.number(place, known[value])
         numbers = enumerate(known[value] for value in self.stretch.numbers)
-        return {place: number for place, number in numbers if isinstance(number, torch.SymInt)}
+        return {place: number for place, number in numbers if isinstance(number, torch.SymInt | torch.Tensor)}
 
 
 def _is_plain(value: torch.Tensor) -> bool:

@@ -22,7 +22,7 @@ from assay.compiler.entry.pieces.parts import is_switch
 from assay.compiler.entry.pieces.unseen_writes import may_write
 from assay.compiler.entry.straight_call import MISS, STRAIGHT_CALLS, StraightCall, straight_call
 from assay.compiler.fallback import GivenBack, nodes_of
-from assay.compiler.ir.tensors.changing_sizes import Examples, Kind, Moving, alone
+from assay.compiler.ir.tensors.changing_sizes import Examples, Kind, Moving, alone, as_data
 from assay.compiler.ir.tensors.layout.overlap import is_leaf
 from assay.compiler.runtime.call import in_transform
 
@@ -79,7 +79,7 @@ class Arguments(NamedTuple):
 
     def read_by_kernels(self) -> list[object]:
         """The arguments of what is compiled: all but the constants, floats as tensors."""
-        numbers = [torch.tensor(value, dtype=torch.float64) for value in self.floats]
+        numbers = [as_data(value) for value in self.floats]
         sources: dict[str, Iterator[object]] = {"tensors": iter(self.tensors), "integers": iter(self.integers)}
         sources |= {"floats": iter(numbers), "objects": iter(self.objects)}
         return [next(sources[sort]) for sort in self.order if sort in sources]
@@ -247,7 +247,7 @@ def _identity(value: object) -> tuple[type, object]:
 def _examples(given: Arguments, examples: Examples) -> list[object]:
     tensors = iter([examples.tensor(place, value) for place, value in enumerate(given.tensors)])
     integers = iter([examples.integer(place, number) for place, number in enumerate(given.integers)])
-    numbers = iter([examples.mode.from_tensor(torch.tensor(value, dtype=torch.float64)) for value in given.floats])
+    numbers = iter([examples.mode.from_tensor(as_data(value)) for value in given.floats])
     sources: dict[str, Iterator[object]] = {"tensors": tensors, "integers": integers, "floats": numbers}
     sources["objects"] = iter(given.objects)
     return [next(sources[sort]) for sort in given.order if sort != "constants"]

@@ -1,7 +1,8 @@
 """For which tensors and numbers a trace holds: `Kind`, `Moving`, what of it may change, and `Examples`, what is traced.
 
 first trace      every size is a number
-second trace     the sizes that have changed since are symbols; the trace says what it assumes of them
+second trace     the sizes that have changed since are symbols; the trace says what it assumes of them. Floats that
+                 have changed are read from tensors
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ def layout(value: torch.Tensor | None) -> tuple[object, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """The tensors and integers of one call of what is traced."""
+    """The tensors and numbers of one call of what is traced."""
 
     outlines: tuple[object, ...]
     layouts: tuple[tuple[Any, ...], ...]
@@ -50,21 +51,21 @@ class Kind:
         return Kind(tuple(map(outline, given)), tuple(map(layout, given)), numbers)
 
     def is_alike(self, other: Kind) -> bool:
-        """Whether the two differ in sizes alone."""
+        """Whether the two differ in sizes and numbers alone."""
         same = [type(number) for number in self.numbers] == [type(number) for number in other.numbers]
         return self.outlines == other.outlines and same
 
 
 @dataclass(frozen=True, slots=True)
 class Moving:
-    """The dimensions of each tensor, and the integers, that have changed since an earlier trace."""
+    """The dimensions of each tensor, and the numbers, that have changed since an earlier trace."""
 
     dims: tuple[frozenset[int], ...]
     numbers: frozenset[int]
 
     @staticmethod
     def between(now: Kind, before: Sequence[Kind]) -> Moving | None:
-        """What differs from any of the kinds before that differ in sizes alone; None where there is none of these."""
+        """What differs from any of the kinds before that are alike; None where there is none of these."""
         alike = [kind for kind in before if kind.is_alike(now)]
         if not alike:
             return None
@@ -74,9 +75,7 @@ class Moving:
             ) if mine else frozenset[int]()
             for place, mine in enumerate(now.layouts)
         )  # fmt: skip
-        numbers = frozenset(n for kind in alike for n in _differing(now.numbers, kind.numbers))
-        is_integer = all(type(now.numbers[n]) is int for n in numbers)
-        return Moving(dims, numbers) if is_integer else None
+        return Moving(dims, frozenset(n for kind in alike for n in _differing(now.numbers, kind.numbers)))
 
     def __or__(self, other: Moving) -> Moving:
         """What either says."""
@@ -200,10 +199,13 @@ class Examples:
         self.assumed.add_tensor(place, fake)
         return fake
 
-    def size(self, place: int, number: Any) -> Any:
-        """The number at this place, which is a size wherever it is one that moves: 0 and 1 are constants."""
+    def number(self, place: int, number: Any) -> Any:
+        """The number at this place: an integer that moves is a size, of which 0 and 1 are constants; a float that moves
+        is a tensor that it is read from."""
         if self.env is None or self.moving is None or self.assumed is None:
             return number
+        if type(number) is float and place in self.moving.numbers:
+            return self.mode.from_tensor(as_data(number))
         if place in self.moving.numbers and number > 1:
             source = ConstantSource(f"number_{place}")
             expression = self.env.create_symbol(number, source, DimDynamic.DUCK)
@@ -222,6 +224,11 @@ class Examples:
         symbol = self.env.create_symintnode(expression, hint=number, source=source)
         self.assumed.add_number(place, symbol)
         return symbol
+
+
+def as_data(number: float) -> torch.Tensor:
+    """A float as what is compiled for any float takes it: a tensor of no dimensions, of float64."""
+    return torch.tensor(number, dtype=torch.float64)
 
 
 def _expression(value: Any) -> sympy.Expr:

@@ -49,6 +49,17 @@ def test_kinks_excuse_only_what_lies_at_a_kink(place: int, verdict: str) -> None
     assert ("1 of 300 elements lie across a kink" in result.detail) == (verdict == "same")
 
 
+@pytest.mark.parametrize("limits", [(1.0,), (1.0, 2.5), (-9.0, 2.0)], ids=str)
+def test_kinks_of_limits_that_are_tensors_are_where_they_are_met(limits: tuple[float, ...]) -> None:
+    """As in `cosine_similarity`, whose norms have a least one that is a tensor."""
+    x = torch.tensor([0.5, 1.0, 2.0, 3.0])
+    tensors = [x, *map(torch.tensor, limits)]
+    rounding = [torch.full_like(each, 1e-6) for each in tensors]
+    found = kinks.nearness(torch.ops.aten.clamp.Tensor, tensors, tensors, rounding)
+    assert found[0].tolist() == [value in limits for value in x.tolist()]
+    assert [each.item() for each in found[1:]] == [limit in x.tolist() for limit in limits]
+
+
 @pytest.mark.parametrize(("least", "is_moved"), [(1e-3, False), (0.0, True)])
 def test_kinks_move_nothing_where_no_operand_is_near(least: float, is_moved: bool) -> None:
     """One run beside eager's operands tells, so that no further ones are made."""
