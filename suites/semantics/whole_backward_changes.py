@@ -5,6 +5,7 @@ Hooks come and go, saved tensors are written, threads share a leaf, and user cod
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -516,4 +517,38 @@ def _by_factors(rows: Callable[[int], int]) -> Callable[..., Any]:
 CASES += [
     whole_case(_by_factors(rows), f"whole_backward_of_a_float_that_changes{where}", lambda: (_scaled, *made_wave()[1:]))
     for where, rows in {"": lambda step: 3, "_beside_sizes": lambda step: 2 + step % 2}.items()
+]
+
+
+# Formulas of the engine that ask a saved tensor whether it requires grad.
+
+
+def _solved(name: str, shape: tuple[int, ...], is_left: bool = True, dtype: torch.dtype | None = None) -> Scenario:
+    """A system of three equations, or a batch of these, whose right side has this shape."""
+
+    def scenario(f: Wave, x: Tensor, w: Tensor) -> Any:
+        matrix = f(x, w)[:, :3] + 4 * torch.eye(3)
+        if "batch" in name:
+            matrix = torch.stack([matrix, matrix * 2])
+        if dtype is not None:
+            matrix = matrix.to(dtype) * (1 + 0.5j)
+        right = (x.flatten()[: math.prod(shape)].view(shape) + 1).to(matrix.dtype)
+        found = torch.linalg.solve(matrix, right, left=is_left)
+        (found.real if found.is_complex() else found).square().sum().backward()
+        return found.detach(), x.grad, w.grad
+
+    return scenario
+
+
+SYSTEMS: dict[str, Any] = {
+    "a_vector": ((3,),),
+    "columns": ((3, 2),),
+    "rows": ((2, 3), False),
+    "a_batch": ((3, 2),),
+    "a_batch_and_a_vector": ((3,),),
+    "complex_numbers": ((3, 1), True, torch.complex64),
+}
+CASES += [
+    whole_case(_solved(name, *given), f"whole_backward_of_a_system_of_{name}", made_wave)
+    for name, given in SYSTEMS.items()
 ]

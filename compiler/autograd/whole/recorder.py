@@ -18,6 +18,7 @@ from assay.compiler.autograd.whole.copy_slices import after_function, before_fun
 from assay.compiler.autograd.whole.eager_order import in_eager_order
 from assay.compiler.autograd.whole.missing_gradients import takes_zeros
 from assay.compiler.autograd.whole.own_backwards import inlined, is_ours
+from assay.compiler.autograd.whole.own_formulas import FORMULAS
 from assay.compiler.autograd.whole.stand_ins import Between, Number, stand_in, symbol
 from assay.compiler.ir.graph.backward.engine_steps import (
     Accumulated,
@@ -96,7 +97,7 @@ class Recorder:
     def bind_function(self, name: str, function: Callable[..., Any], is_custom: bool, is_traceable: bool) -> str:
         own = f"{name}_{len(FUNCTIONS)}" if is_custom else name
         name = name_of_node(name, function, is_custom, is_traceable) or own
-        FUNCTIONS[name] = function, is_traceable
+        FUNCTIONS[name] = FORMULAS.get(name, function), is_traceable
         return name
 
     def apply_functional(
