@@ -142,7 +142,8 @@ def recorded_backward(
         with _disable_current_modes(), ambient.restored(), transforms_left():
             split = divided(compilers)
             if not saved.are_enough_for(SavedValues.of(split.forward)):  # other sizes stood for the symbols then
-                split = divided(replace(compilers, partition=functools.partial(split_at, names=saved.names)))
+                cut = functools.partial(split_at, names=saved.names, known=saved.known())
+                split = divided(replace(compilers, partition=cut))
             if not saved.are_enough_for(SavedValues.of(split.forward)):
                 raise VerifyError("a backward that is recorded again reads other values than its forward has saved")
             if hooks is not None:

@@ -7,8 +7,9 @@ cheapest    (rematerialize.py) compute again what costs less so than to keep it
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -35,7 +36,7 @@ from assay.compiler.ir.graph.trace import (
     module_of,
     producer,
 )
-from assay.compiler.ir.tensors.layout.strides import has_symbols
+from assay.compiler.ir.tensors.layout.strides import has_symbols, may_be_same
 from assay.compiler.ir.tensors.wrappers import inner_tensor
 
 COPY = "is_copy_for_backward"
@@ -100,13 +101,38 @@ def split(joint: Program, recompute: Callable[[fx.Node], bool], explain: Explain
     return Split(forward, backward, lambda: list(_decisions(joint, after, saved, before & after, explain)))
 
 
-def split_at(joint: Program, names: Collection[str]) -> Split:
-    """The cut at which values of these names are saved. Backward makes all others again, inputs apart."""
+def split_at(joint: Program, names: Collection[str], known: Mapping[str, object] = MappingProxyType({})) -> Split:
+    """The cut at which values of these names are saved. Backward makes all others again, inputs apart.
+
+    `known` are the numbers among them, as they were recorded before: a number that is one of these takes its name.
+    """
+    _name_numbers(joint, known)
 
     def recompute(node: fx.Node) -> bool:
         return node.op != "placeholder" and not {node.name, node.meta.get(STANDS_FOR, node.name)} & set(names)
 
     return split(joint, recompute)
+
+
+def _name_numbers(joint: Program, known: Mapping[str, object]) -> None:
+    """Gives numbers the names that they have in another recording, one node for each. Which node is named first depends
+    on what was recorded first, so that a name may be that of another size there."""
+    symbols = {name: number for name, number in known.items() if isinstance(number, torch.SymInt)}
+    named = dict[str, fx.Node]()
+    for node in joint.module.graph.nodes:
+        number = node.meta.get("val")
+        if not isinstance(number, torch.SymInt):
+            continue
+        name = next((name for name, symbol in symbols.items() if may_be_same(symbol, number)), None)
+        if name in named:
+            node.replace_all_uses_with(named[name])
+        elif name is not None:
+            named[name] = node
+    for node in joint.module.graph.nodes:
+        if node.name in symbols and named.get(node.name) is not node:
+            node.name = f"{node.name}_of_this"
+    for name, node in named.items():
+        node.name = name
 
 
 def _saved_roles(saved: Sequence[fx.Node]) -> list[tuple[Saved, fx.Node]]:

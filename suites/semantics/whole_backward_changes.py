@@ -520,6 +520,24 @@ CASES += [
 ]
 
 
+def _picked(x: Tensor, w: Tensor, place: int) -> Tensor:
+    return (x * w).sin().flatten()[-place] + w.flatten()[:-place].sum()
+
+
+def _by_places(f: Callable[..., Tensor], x: Tensor, w: Tensor) -> Any:
+    """Counted from the end: a number that is negative, and another one at each step."""
+    kept = []
+    for place in range(1, 12):
+        y = f(x, w, place) + (x * x).flatten()[-place] + w.exp().flatten()[:-place].sum()
+        y.backward()
+        kept += [x.grad, w.grad]
+        x.grad = w.grad = None
+    return kept
+
+
+CASES.append(whole_case(_by_places, "whole_backward_of_a_place_that_changes", lambda: (_picked, *made_wave()[1:])))
+
+
 # Formulas of the engine that ask a saved tensor whether it requires grad.
 
 

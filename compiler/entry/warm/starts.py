@@ -78,9 +78,9 @@ class Keeper:
         return self.key is not None
 
     def _saved(self) -> SavedValues:
-        """The values that forward saves."""
+        """The values that forward saves, without the symbols of this process."""
         forward = self._programs.get("forward_graph")
-        return SavedValues((), ()) if forward is None else SavedValues.of(forward)
+        return SavedValues((), ()) if forward is None else replace(SavedValues.of(forward), symbols=())
 
     def part(self, given: frozenset[int], part: Part) -> None:
         """A backward without some tangents was built."""

@@ -200,12 +200,14 @@ class Examples:
         return fake
 
     def number(self, place: int, number: Any) -> Any:
-        """The number at this place: an integer that moves is a size, of which 0 and 1 are constants; a float that moves
-        is a tensor that it is read from."""
+        """The number at this place: an integer that moves is a size, of which 0 and 1 are constants, or a place counted
+        from the end; a float that moves is a tensor that it is read from."""
         if self.env is None or self.moving is None or self.assumed is None:
             return number
         if type(number) is float and place in self.moving.numbers:
             return self.mode.from_tensor(as_data(number))
+        if number < 0:
+            return self.integer(place, number)
         if place in self.moving.numbers and number > 1:
             source = ConstantSource(f"number_{place}")
             expression = self.env.create_symbol(number, source, DimDynamic.DUCK)

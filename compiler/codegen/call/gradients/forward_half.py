@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
+from torch import fx
 
 from assay.compiler.codegen.call.graph_run import emit_run
 from assay.compiler.codegen.call.prologue import AmbientNeeds, scatters_by_strides
@@ -25,7 +27,7 @@ from assay.compiler.ir.graph.roles import (
 )
 from assay.compiler.ir.graph.trace import UNCHECKED, is_view
 from assay.compiler.ir.graph.wrapper_nodes import parts_of
-from assay.compiler.ir.tensors.layout.strides import varying
+from assay.compiler.ir.tensors.layout.strides import may_be_same, varying
 from assay.compiler.ir.tensors.wrappers import inner_tensor, is_wrapper
 from assay.compiler.ir.typed_nodes import node_argument
 from assay.compiler.runtime.call import copy_as_it_lies, hooks_now, note_varying, without_history
@@ -114,25 +116,36 @@ def _inner_run(source: Source, forward: Program, run: str, needs: AmbientNeeds) 
 
 @dataclass(frozen=True, slots=True)
 class SavedValues:
-    """What a forward saves, by name: tensors, and integers and floats, each in order."""
+    """What a forward saves, by name: tensors, and integers and floats, each in order. `symbols` are the numbers as they
+    were recorded."""
 
     tensors: tuple[str, ...]
     numbers: tuple[str, ...]
+    symbols: tuple[object, ...] = field(default=(), compare=False)
 
     @staticmethod
     def of(forward: Program) -> SavedValues:
         pairs = zip(forward.signature.outputs, forward.returned, strict=True)
-        saved = [(role.of, is_tensor(node)) for role, node in pairs if isinstance(role, Saved)]
-        tensors, numbers = (tuple(name for name, is_one in saved if is_one is wanted) for wanted in (True, False))
-        return SavedValues(tensors, numbers)
+        saved = [(role.of, node) for role, node in pairs if isinstance(role, Saved)]
+        tensors = tuple(name for name, node in saved if is_tensor(node))
+        numbers = [(name, node) for name, node in saved if not is_tensor(node)]
+        symbols = tuple(node.meta.get("val") if isinstance(node, fx.Node) else node for _, node in numbers)
+        return SavedValues(tensors, tuple(name for name, _ in numbers), symbols)
 
     @property
     def names(self) -> tuple[str, ...]:
         return self.tensors + self.numbers
 
     def are_enough_for(self, other: SavedValues) -> bool:
-        """Whether a backward of the other forward can run on these: a number that it does not read is no harm."""
-        return self.tensors == other.tensors and set(other.numbers) <= set(self.numbers)
+        """Whether a backward of the other forward can run on these: a number that it does not read is no harm. Two
+        recordings may give one name to different sizes."""
+        mine, asked = self.known(), other.known()
+        are_known = all(name in mine and may_be_same(mine[name], number) for name, number in asked.items())
+        return self.tensors == other.tensors and are_known
+
+    def known(self) -> dict[str, object]:
+        """The numbers by their names, as they were recorded; None for those that were not."""
+        return dict(itertools.zip_longest(self.numbers, self.symbols))
 
 
 def saved_names(forward: Program) -> tuple[list[str], list[str]]:

@@ -57,6 +57,13 @@ def has_symbols(value: object) -> bool:
     return any(isinstance(size, torch.SymInt) for size in (*value.shape, *value.stride(), value.storage_offset()))
 
 
+def may_be_same(one: object, other: object) -> bool:
+    """Whether two numbers of recordings may be one: all that are not two different symbolic integers."""
+    if not isinstance(one, torch.SymInt) or not isinstance(other, torch.SymInt):
+        return True
+    return one.node.shape_env is other.node.shape_env and bool(one.node.expr == other.node.expr)
+
+
 def number_at(size: int | torch.SymInt, sizes: Mapping[sympy.Symbol, int]) -> int | None:
     """A size where the symbols have these values; None where it depends on others."""
     if not isinstance(size, torch.SymInt):

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
-from torch.testing._internal.common_methods_invocations import op_db
 from torch.utils import _pytree as pytree
 
 import assay
+from assay.suites.ops.database import op_db
 
 SAMPLES = 25
 """Of one operator at most: those that lead to no formula which has not been met are left out."""

@@ -14,6 +14,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.autograd.function import FunctionCtx
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 from assay.compiler import journal
 from assay.compiler.assembly.whole_backward import Run, eager_engine, engine_hook
@@ -338,6 +339,28 @@ def test_saved_values_are_enough_for_a_backward_of_the_same_tensors() -> None:
     assert not saved.are_enough_for(SavedValues(("x",), ("n", "k")))
     assert not saved.are_enough_for(SavedValues(("y", "x"), ("n", "k")))
     assert not saved.are_enough_for(SavedValues(("x", "y"), ("n", "m")))
+
+
+def test_numbers_of_one_name_that_were_recorded_as_different_sizes_are_not_the_same() -> None:
+    env = ShapeEnv()
+    n, k = (env.create_unbacked_symint() for _ in range(2))
+    saved = SavedValues((), ("n", "k"), (n, k))
+    assert saved.are_enough_for(SavedValues((), ("k", "n"), (k, n)))
+    assert not saved.are_enough_for(SavedValues((), ("n",), (k,)))
+
+
+@pytest.mark.parametrize("place", [1, 3])
+def test_a_backward_of_symbolic_places_is_recorded_again_as_its_forward_has_saved(place: int) -> None:
+    """The number of elements before a place is found from another node there than in the call's own program."""
+
+    def program(x: Tensor, place: int) -> Tensor:
+        return x.flatten()[:-place].sum()
+
+    x = torch.randn(3, 4, requires_grad=True)
+    compiled = torch.compile(program, backend="assay", dynamic=True)
+    with compiled_autograd():
+        compiled(x, place).backward()
+    assert x.grad is not None and x.grad.flatten().tolist() == [1.0] * (12 - place) + [0.0] * place
 
 
 def test_whole_backward_inlines_backwards_with_symbolic_sizes() -> None:
