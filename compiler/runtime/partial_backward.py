@@ -120,9 +120,10 @@ class PartialBackward:
             refuse_freed(arguments)
         ctx.maybe_clear_saved_tensors()
         taken = part.taken(tangents, arguments, getattr(ctx, "sizes", ())) if part.views else {}
-        values = [
-            copied_if_view(value) if place in part.held else value for place, value in enumerate(part.graph(arguments))
-        ]
+        values = list(part.graph(arguments))
+        for place in part.held:
+            if values[place] is not None:
+                values[place] = copied_if_view(values[place])
         places = [made[0] if made is not None and made[1] & given else None for made in part.gradients]
         found = tuple(None if place is None else taken.get(place, values[place]) for place in places)
         spare_unreached(ctx, found, part.tensors)

@@ -108,6 +108,16 @@ def tangent_that_another_node_receives_is_copied() -> Made:
     return _handed_on(lambda x, w: x + w.exp())
 
 
+@program(accumulated, modes=TRAIN)
+def tangent_that_two_nodes_would_receive_is_not_given() -> Made:
+    def f(first: Tensor, x: Tensor, w: Tensor) -> Tensor:
+        unused, other = x + w.exp(), w.sin()
+        torch._dynamo.graph_break()
+        return torch.cat([first, other + unused.detach()])
+
+    return f, (leaf(3), leaf(3), leaf(3)), {}
+
+
 def _beside_one_without(other: Callable[[Tensor, Tensor], Tensor]) -> Made:
     def f(first: Tensor, x: Tensor, w: Tensor) -> Tensor:
         hidden, unused = x + w.exp(), other(x, w)
