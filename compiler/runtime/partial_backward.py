@@ -122,8 +122,8 @@ class PartialBackward:
         taken = part.taken(tangents, arguments, getattr(ctx, "sizes", ())) if part.views else {}
         values = list(part.graph(arguments))
         for place in part.held:
-            if values[place] is not None:
-                values[place] = copied_if_view(values[place])
+            if isinstance(value := values[place], torch.Tensor):
+                values[place] = copied_if_view(value)
         places = [made[0] if made is not None and made[1] & given else None for made in part.gradients]
         found = tuple(None if place is None else taken.get(place, values[place]) for place in places)
         spare_unreached(ctx, found, part.tensors)
