@@ -108,6 +108,36 @@ def tangent_that_another_node_receives_is_copied() -> Made:
     return _handed_on(lambda x, w: x + w.exp())
 
 
+@program(accumulated, modes=TRAIN)
+def tangent_that_two_nodes_would_receive_is_not_given() -> Made:
+    def f(first: Tensor, x: Tensor, w: Tensor) -> Tensor:
+        unused, other = x + w.exp(), w.sin()
+        torch._dynamo.graph_break()
+        return torch.cat([first, other + unused.detach()])
+
+    return f, (leaf(3), leaf(3), leaf(3)), {}
+
+
+def _beside_one_without(other: Callable[[Tensor, Tensor], Tensor]) -> Made:
+    def f(first: Tensor, x: Tensor, w: Tensor) -> Tensor:
+        hidden, unused = x + w.exp(), other(x, w)
+        torch._dynamo.graph_break()
+        return torch.cat([first, hidden + unused.detach()])
+
+    return f, (leaf(3), leaf(3), leaf(3)), {}
+
+
+@program(accumulated, modes=TRAIN, scenario=_offsets_of_gradients)
+def tangent_that_another_node_receives_is_copied_beside_a_result_without_a_gradient() -> Made:
+    return _beside_one_without(lambda x, w: w.sin())
+
+
+@program(accumulated, modes=TRAIN, scenario=_offsets_of_gradients)
+def tangent_that_another_node_receives_is_copied_where_nothing_is_added_to_it() -> Made:
+    """It would be a sum if a gradient flowed back to the other result of that graph."""
+    return _beside_one_without(lambda x, w: x * w)
+
+
 @program(accumulated, modes=TRAIN, scenario=_offsets_of_gradients)
 def tangent_that_one_leaf_receives_is_taken_over() -> Made:
     return _handed_on(lambda x, w: x + w.detach())
