@@ -43,7 +43,7 @@ def link_differentiable(
     signature = split.forward.signature
     reached = {role.of for role in split.backward.signature.outputs if isinstance(role, Gradient)}
     apart = {leaf.role for leaf in call.leaves if leaf.requires_grad and leaf.role in signature.inputs} - reached
-    source = emit_differentiable_call(split.forward, split.backward, needs, higher.roots, apart if reached else set())
+    source = emit_differentiable_call(split.forward, split.backward, needs, higher.roots, apart)
     return Linked(source.text, source.namespace, written_positions(signature), True, partial, higher)
 
 

@@ -108,6 +108,26 @@ def tangent_that_another_node_receives_is_copied() -> Made:
     return _handed_on(lambda x, w: x + w.exp())
 
 
+def _with_a_hook(f: Callable[..., Tensor], x: Tensor) -> Any:
+    calls: list[str] = []
+    x.register_hook(lambda gradient: calls.append("hook"))
+    x.register_post_accumulate_grad_hook(lambda leaf: calls.append("after accumulation"))
+    f(x).sum().backward()
+    return calls, x.grad
+
+
+@program(accumulated, modes=TRAIN, scenario=_with_a_hook)
+def view_without_gradients_that_all_follows_from() -> Made:
+    """It requires grad, as its leaf does, and has no history: no gradient and no hook comes to the leaf."""
+
+    def f(x: Tensor) -> Tensor:
+        with torch.no_grad():
+            part = x[1]
+        return part + 1
+
+    return f, (leaf(3),), {}
+
+
 @program(accumulated, modes=TRAIN)
 def tangent_that_two_nodes_would_receive_is_not_given() -> Made:
     def f(first: Tensor, x: Tensor, w: Tensor) -> Tensor:

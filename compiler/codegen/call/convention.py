@@ -24,7 +24,7 @@ from assay.compiler.codegen.call.prologue import ANOMALY, AmbientNeeds, emit_hea
 from assay.compiler.codegen.call.replay import emit_made_again, is_made_again
 from assay.compiler.codegen.call.source import Source
 from assay.compiler.codegen.call.written_views import emit_parts
-from assay.compiler.ir.graph.roles import Inference, InputRole, Program, UserOutput
+from assay.compiler.ir.graph.roles import Gradient, Inference, InputRole, Program, UserOutput
 from assay.compiler.runtime.call import apply_of, in_anomaly_mode, in_transform, traced_when_inlined, without_history
 from assay.compiler.runtime.higher_order import Roots
 
@@ -53,7 +53,9 @@ def emit_differentiable_call(
 ) -> Source:
     """`call(args)` over an autograd function; the namespace still lacks its graphs and `higher_order`.
 
-    `apart` are inputs that require grad and get none: autograd must not come to what is behind them.
+    `apart` are inputs that require grad and get none: autograd must not come to what is behind them. Where that is all
+    of them, a result that requires grad still has a history: of leaves that nobody else has, as views without gradients
+    are in eager.
     """
     signature = forward.signature
     source = Source(namespace={"torch": torch, "apply_of": apply_of})
@@ -70,7 +72,9 @@ def emit_differentiable_call(
     if checked:
         source.line(1, "written = []")
     if apart:
-        given = [f"args[{i}]{'.detach()' * (role in apart)}" for i, role in enumerate(signature.inputs)]
+        is_reached = any(isinstance(role, Gradient) for role in backward.signature.outputs)
+        cut = ".detach()" if is_reached else ".detach().requires_grad_()"
+        given = [f"args[{i}]{cut * (role in apart)}" for i, role in enumerate(signature.inputs)]
         source.line(1, f"args = [{', '.join(given)}]")
     emit_parts(source, forward, backward)
     apply = f"(Graph.apply if {source.bind('in_transform', in_transform)}() else quick_apply)"
