@@ -255,7 +255,7 @@ class Aliases:
                 raise Unsupported("the program returns an alias of an input that requires grad by a write of its own")
             if base is None and self.trace.restrides_of(value):
                 raise Unsupported("the program returns an alias of an input whose strides it changed in place")
-            view = View(self.owners[root], how, _is_in_grad_mode(value), is_refused(value))
+            view = View(self._owner(root, value), how, _is_in_grad_mode(value), is_refused(value))
             return self._of_member(self._with_data(view, value), value)
         if root.op == "placeholder":
             raise Unsupported(f"the program returns a view of input {root.name} as it was before it was written")
@@ -269,6 +269,12 @@ class Aliases:
             self.returned[of] = base
             self.differentiable.add(of)
         return View(of, how, _is_in_grad_mode(value))
+
+    def _owner(self, root: fx.Node, value: torch.Tensor) -> CallInput | Shared:
+        """The input whose value a node is: where several lie alike in one memory, the one that a view was taken of."""
+        taken_of = self.trace.owner_of(value)
+        node = next((node for node, owner in self.owners.items() if owner == taken_of), root)
+        return self.owners[node if _are_made_alike(node, root) else root]
 
     def _view_of_replaced(self, given: CallInput, node: fx.Node, value: torch.Tensor) -> View:
         """A view of an input whose storage was replaced. Raises: Unsupported for one of what it was before that."""

@@ -353,3 +353,28 @@ def data_of_a_written_input_returned() -> Made:
 
     base = numbers(6)
     return f, (base, base.detach()[1:5]), {}
+
+
+def _lie_alike() -> tuple[Tensor, Tensor]:
+    given = numbers(6)
+    return given, given.detach()
+
+
+@program(overlap)
+def view_of_an_input_that_another_one_which_lies_alike_was_written_through() -> Made:
+    """The view is one of the first input, though both are views of one memory, alike."""
+
+    def f(a: Tensor, b: Tensor) -> Tensor:
+        b.add_(1)
+        return a[1:]
+
+    return f, _lie_alike(), {}
+
+
+@program(overlap)
+def view_of_an_input_that_is_written_beside_one_which_lies_alike() -> Made:
+    def f(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
+        b.add_(1)
+        return b[1:], a[:2]
+
+    return f, _lie_alike(), {}
