@@ -120,10 +120,9 @@ class PartialBackward:
             refuse_freed(arguments)
         ctx.maybe_clear_saved_tensors()
         taken = part.taken(tangents, arguments, getattr(ctx, "sizes", ())) if part.views else {}
-        values = list(part.graph(arguments))
-        for place in part.held:
-            if isinstance(value := values[place], torch.Tensor):
-                values[place] = copied_if_view(value)
+        values = [
+            copied_if_view(value) if place in part.held else value for place, value in enumerate(part.graph(arguments))
+        ]
         places = [made[0] if made is not None and made[1] & given else None for made in part.gradients]
         found = tuple(None if place is None else taken.get(place, values[place]) for place in places)
         spare_unreached(ctx, found, part.tensors)
