@@ -9,7 +9,7 @@ import functools
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import replace
-from typing import NamedTuple, cast
+from typing import cast
 
 import torch
 from torch import fx
@@ -201,9 +201,9 @@ def _gradients(
     try:
         lines = lines_of_forward(trace.graph, _nodes_behind(values))
         symbols = symbols_in_gradients(trace.fake_mode)
-        with by_itself(), symbols, _copied_where_others_receive(leaves.values(), tangents) as held, lines:
+        with by_itself(), symbols, _copied_where_others_receive(leaves.values()), lines:
             made = torch.autograd.grad(values, list(leaves.values()), tangents, allow_unused=True)
-            grads = _copied_where_others_have_a_part([held.get(cast(torch.Tensor, grad), grad) for grad in made])
+            grads = _copied_where_others_have_a_part(made)
     except Unsupported as error:
         raise Unsupported(f"its backward is none that is compiled: {error}") from error
     except ONLY_DATA_TELLS as error:
@@ -218,47 +218,31 @@ def _gradients(
             raise Unsupported("its backward calls a custom operator that has no fake implementation") from error
         said = f"its backward fails, as eager's will when it is asked for: {error}"
         raise Unexpected(said, in_backward=True) from error
-    found = [(role, one, grad) for role, one, grad in zip(leaves, made, grads, strict=True) if grad is not None]
-    return {
-        Gradient(role, through[role], is_held=held.get(cast(torch.Tensor, one)) is grad): trace.node_of(grad)
-        for role, one, grad in found
-    }
+    pairs = [(role, grad) for role, grad in zip(leaves, grads, strict=True) if grad is not None]
+    return {Gradient(role, through[role]): trace.node_of(grad) for role, grad in pairs}
 
 
 @contextmanager
-def _copied_where_others_receive(
-    leaves: Iterable[torch.Tensor], tangents: Sequence[torch.Tensor]
-) -> Iterator[dict[torch.Tensor, torch.Tensor]]:
+def _copied_where_others_receive(leaves: Iterable[torch.Tensor]) -> Iterator[None]:
     """A leaf's gradient that is a view, and that another node receives too, is recorded as a copy.
 
     Eager's accumulation takes over a gradient that nobody else holds, as a view of a tangent, and copies any other.
-    Of what a compiled backward returns nothing is held, so that a view would always be taken over. Only a run tells
-    whether a tangent itself is a view. Such gradients are noted in what is yielded: each copy with its tangent.
+    Of what a compiled backward returns nothing is held, so that a view would always be taken over.
     """
-    held: dict[torch.Tensor, torch.Tensor] = {}
-    copied = functools.partial(_copied_if_held, holders_of_one(), {id(tangent) for tangent in tangents}, held)
+    copied = functools.partial(_copied_if_held, holders_of_one())
     hooks = [leaf.register_hook(copied) for leaf in leaves]
     try:
-        yield held
+        yield
     finally:
         for hook in hooks:
             hook.remove()
 
 
-def _copied_if_held(
-    holders: Holders, tangents: set[int], held: dict[torch.Tensor, torch.Tensor], gradient: torch.Tensor | None
-) -> torch.Tensor | None:
+def _copied_if_held(holders: int, gradient: torch.Tensor | None) -> torch.Tensor | None:
     """A copy, or None to leave the gradient as it is. A formula may leave it undefined: hooks are called even then."""
     if gradient is None:
         return None
-    is_tangent = id(gradient) in tangents
-    if holders_of(gradient) <= (holders.of_tangent if is_tangent else holders.of_made):
-        return None
-    if is_tangent:
-        copy = gradient.clone()
-        held[copy] = gradient
-        return copy
-    return gradient.clone() if gradient._is_view() else None
+    return gradient.clone() if gradient._is_view() and holders_of(gradient) > holders else None
 
 
 def _copied_where_others_have_a_part(grads: Sequence[torch.Tensor | None]) -> Sequence[torch.Tensor | None]:
@@ -275,24 +259,15 @@ def _memory(grad: torch.Tensor) -> int | None:
     return grad.untyped_storage()._cdata if has_one else None
 
 
-class Holders(NamedTuple):
-    """How many references there are to a gradient in its hook where one node receives it: to one that a node has made,
-    and to one that is a tangent itself."""
-
-    of_made: int
-    of_tangent: int
-
-
 @functools.cache
-def holders_of_one() -> Holders:
-    """The numbers that a backward shows, which is run once; both are 0 where this torch does not tell."""
+def holders_of_one() -> int:
+    """How many references there are to a gradient in its hook where one node receives it."""
     counts: list[int] = []
     with _disable_current_modes(), torch.enable_grad():
-        leaf, tangent = torch.zeros((), device="cpu", requires_grad=True), torch.ones((), device="cpu")
+        leaf = torch.zeros((), device="cpu", requires_grad=True)
         leaf.register_hook(lambda gradient: counts.append(holders_of(gradient)))
-        torch.autograd.grad([-leaf], [leaf], [tangent])
-        torch.autograd.grad([leaf + 1], [leaf], [tangent])
-    return Holders(*counts)
+        torch.autograd.grad(-leaf, leaf)
+    return counts[0]
 
 
 @contextmanager

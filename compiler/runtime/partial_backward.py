@@ -13,7 +13,7 @@ from assay.compiler.ir.graph.roles import GraphCall
 from assay.compiler.runtime.expected_inputs import ExpectedInputs, refuse_freed
 from assay.compiler.runtime.leaf_hooks import spare_unreached
 from assay.compiler.runtime.saved_values import saved_tensors
-from assay.compiler.runtime.tangent_views import TangentView, copied_if_view
+from assay.compiler.runtime.tangent_views import TangentView
 
 LIMIT = 16
 """How many sets of results with gradients one call has backwards of its own for; beyond, the others count as zeros."""
@@ -28,8 +28,7 @@ class Part:
     to have the version that forward noted; `gradients` says for each input of the forward which of the graph's values
     it gets, and from which tangents that follows, and `tensors` which of these inputs are no numbers. `wrappers` are
     the positions of the arguments that are wrappers, which are held to their form before. `views` are the graph's
-    values that are views of a tangent, each with its position and that of the tangent. `held` are the positions of
-    those that are a tangent itself, of which a leaf gets a copy.
+    values that are views of a tangent, each with its position and that of the tangent.
     """
 
     graph: GraphCall
@@ -40,7 +39,6 @@ class Part:
     inputs: ExpectedInputs
     wrappers: frozenset[int] = frozenset()
     views: tuple[tuple[int, int, TangentView], ...] = ()
-    held: frozenset[int] = frozenset()
 
     def fitted(self, arguments: list[object]) -> list[object] | None:
         """The arguments as the graph takes them; None where it cannot take one of them."""
@@ -120,9 +118,7 @@ class PartialBackward:
             refuse_freed(arguments)
         ctx.maybe_clear_saved_tensors()
         taken = part.taken(tangents, arguments, getattr(ctx, "sizes", ())) if part.views else {}
-        values = [
-            copied_if_view(value) if place in part.held else value for place, value in enumerate(part.graph(arguments))
-        ]
+        values = part.graph(arguments)
         places = [made[0] if made is not None and made[1] & given else None for made in part.gradients]
         found = tuple(None if place is None else taken.get(place, values[place]) for place in places)
         spare_unreached(ctx, found, part.tensors)

@@ -15,12 +15,6 @@ from typing import Any
 import torch
 
 
-def copied_if_view(tangent: torch.Tensor) -> torch.Tensor:
-    """A tangent that is handed on as a gradient, as accumulation stores one that another node holds: a copy of what is
-    a part of other memory. Nobody can tell a copy of all of it from the tangent itself, which nobody else has."""
-    return tangent.clone() if tangent._is_view() else tangent
-
-
 @dataclass(frozen=True, slots=True)
 class Of:
     """An argument of a step: the tangent, a saved size or the result of an earlier step, by its position among these.

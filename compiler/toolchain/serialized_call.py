@@ -153,11 +153,10 @@ class KeptPart:
     tensors: tuple[int, ...]
     inputs: ExpectedInputs
     views: tuple[tuple[int, int, TangentView], ...]
-    held: frozenset[int]
 
     @staticmethod
     def of(part: Part, host: Host) -> KeptPart:
-        rest = part.arguments, part.written, part.gradients, part.tensors, part.inputs, part.views, part.held
+        rest = part.arguments, part.written, part.gradients, part.tensors, part.inputs, part.views
         return KeptPart(KeptHost.of(host), *rest)
 
 

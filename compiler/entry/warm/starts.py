@@ -223,7 +223,7 @@ class _Late:
             return loaded
 
         rest = kept.arguments, kept.written, kept.gradients, kept.tensors, kept.inputs
-        return Part(lazily(graph), *rest, views=kept.views, held=kept.held)
+        return Part(lazily(graph), *rest, views=kept.views)
 
     def recorded(self) -> Halves:
         """The program, recorded as it was for the kept call: under the modes of the call.

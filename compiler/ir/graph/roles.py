@@ -150,14 +150,10 @@ class Shown:
 
 @dataclass(frozen=True, slots=True)
 class Gradient:
-    """The gradient of an input, which follows from the tangents of the outputs `through`; None where none is given.
-
-    `is_held` where it is a tangent that another node of eager's receives after it: a leaf then gets a copy.
-    """
+    """The gradient of an input, which follows from the tangents of the outputs `through`; None where none is given."""
 
     of: CallInput | Shared
     through: frozenset[OutputRole] = frozenset()
-    is_held: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import TypeGuard
 
 import torch
 from torch.compiler import is_dynamo_compiling
@@ -39,7 +38,7 @@ from assay.compiler.runtime.expected_inputs import ExpectedInputs
 from assay.compiler.runtime.expected_wrappers import ExpectedWrapper, as_plain, zeros_around
 from assay.compiler.runtime.higher_order import Roots
 from assay.compiler.runtime.partial_backward import Part, PartialBackward
-from assay.compiler.runtime.tangent_views import TangentView, copied_if_view
+from assay.compiler.runtime.tangent_views import TangentView
 
 
 def emit_backward_half(source: Source, forward: Program, backward: Program, needs: AmbientNeeds, roots: Roots) -> None:
@@ -95,7 +94,7 @@ def emit_backward_half(source: Source, forward: Program, backward: Program, need
         source.line(2, f"del {', '.join(dict.fromkeys(arguments))}")
         source.line(2, "ctx.maybe_clear_saved_tensors()")
     source.line(2, "values = backward_graph(given)")
-    gradients = _gradients(source, backward, handed_on, views)
+    gradients = _gradients(backward, handed_on, views)
     returned = ["None"] * bool(checked) + [gradients.get(role, "None") for role in forward.signature.inputs]
     source.line(2, f"return ({', '.join(returned)},)")
     source.line(1, "@staticmethod  # for whoever records the whole backward of a program")
@@ -123,21 +122,15 @@ def _is_elsewhere(backward: Program) -> bool:
 
 
 def _gradients(
-    source: Source, backward: Program, handed_on: Mapping[torch.fx.Node, str], views: Collection[int]
+    backward: Program, handed_on: Mapping[torch.fx.Node, str], views: Collection[int]
 ) -> dict[InputRole, str]:
     """What holds the gradient of each input: a value of backward, what it was handed and returns, or a view of that."""
     gradients: dict[InputRole, str] = {}
     for index, (role, node) in enumerate(zip(backward.signature.outputs, backward.returned, strict=True)):
         if isinstance(role, Gradient):
             text = handed_on.get(node, f"values[{index}]") if isinstance(node, torch.fx.Node) else f"values[{index}]"
-            if role.is_held:
-                text = f"{source.bind('copied_if_view', copied_if_view)}({text})"
             gradients[role.of] = f"{text} if view_{index} is None else view_{index}" if index in views else text
     return gradients
-
-
-def _is_held(role: OutputRole) -> TypeGuard[Gradient]:
-    return isinstance(role, Gradient) and role.is_held
 
 
 def _emit_fitting(source: Source, forward: Program, backward: Program, is_hooked: bool, otherwise: str) -> None:
@@ -222,8 +215,6 @@ def partial_backward(
         assert isinstance(role, Gradient)
         gradients[role.of] = index, frozenset(i for i, tangent in enumerate(tangents) if tangent in role.through)
 
-    held = frozenset(gradients[role.of][0] for role in backward.signature.outputs if _is_held(role))
-
     def make(given: frozenset[int]) -> Part:
         missing = frozenset(Tangent(role) for index, role in enumerate(tangents) if index not in given)
         program, graph = build(missing)
@@ -238,7 +229,6 @@ def partial_backward(
             _inputs_of(filter(_is_plain, program.placeholders)),
             frozenset(place for place, node in enumerate(program.placeholders) if is_wrapper(node.meta["val"])),
             _views(program, sizes, list(tangents)),
-            held,
         )
 
     examples = [node.meta["val"] for node in tangents.values()]
