@@ -541,12 +541,14 @@ CASES.append(whole_case(_by_places, "whole_backward_of_a_place_that_changes", la
 # Formulas of the engine that ask a saved tensor whether it requires grad.
 
 
-def _solved(name: str, shape: tuple[int, ...], is_left: bool = True, dtype: torch.dtype | None = None) -> Scenario:
+def _solved(
+    shape: tuple[int, ...], is_left: bool = True, dtype: torch.dtype | None = None, is_batch: bool = False
+) -> Scenario:
     """A system of three equations, or a batch of these, whose right side has this shape."""
 
     def scenario(f: Wave, x: Tensor, w: Tensor) -> Any:
         matrix = f(x, w)[:, :3] + 4 * torch.eye(3)
-        if "batch" in name:
+        if is_batch:
             matrix = torch.stack([matrix, matrix * 2])
         if dtype is not None:
             matrix = matrix.to(dtype) * (1 + 0.5j)
@@ -558,15 +560,14 @@ def _solved(name: str, shape: tuple[int, ...], is_left: bool = True, dtype: torc
     return scenario
 
 
-SYSTEMS: dict[str, Any] = {
-    "a_vector": ((3,),),
-    "columns": ((3, 2),),
-    "rows": ((2, 3), False),
-    "a_batch": ((3, 2),),
-    "a_batch_and_a_vector": ((3,),),
-    "complex_numbers": ((3, 1), True, torch.complex64),
+SYSTEMS = {
+    "a_vector": _solved((3,)),
+    "columns": _solved((3, 2)),
+    "rows": _solved((2, 3), is_left=False),
+    "a_batch": _solved((3, 2), is_batch=True),
+    "a_batch_and_a_vector": _solved((3,), is_batch=True),
+    "complex_numbers": _solved((3, 1), dtype=torch.complex64),
 }
 CASES += [
-    whole_case(_solved(name, *given), f"whole_backward_of_a_system_of_{name}", made_wave)
-    for name, given in SYSTEMS.items()
+    whole_case(scenario, f"whole_backward_of_a_system_of_{name}", made_wave) for name, scenario in SYSTEMS.items()
 ]

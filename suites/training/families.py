@@ -13,7 +13,17 @@ from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 from assay.harness.case import Made
-from assay.suites.training.loops import STEPS, Losses, data_of, loop, perceptron, scattered, stepped, trained
+from assay.suites.training.loops import (
+    STEPS,
+    Losses,
+    data_of,
+    loop,
+    optimizers_in_hooks,
+    perceptron,
+    scattered,
+    stepped,
+    trained,
+)
 
 
 class Recurrent(nn.Module):
@@ -211,24 +221,16 @@ class Timed(nn.Module):
 
 
 def _removing_noise(model: Any, *_: Any) -> Any:
-    """Each parameter has an optimizer in its hook, while layers are computed again for their gradients."""
-    optimizers = {p: torch.optim.Adam([p], 1e-3) for p in model.parameters()}
-
-    def step(parameter: Tensor) -> None:
-        optimizers[parameter].step()  # type: ignore[index]
-        optimizers[parameter].zero_grad()  # type: ignore[index]
-
-    handles = [parameter.register_post_accumulate_grad_hook(step) for parameter in optimizers]
+    """Optimizers step in hooks while layers are computed again for their gradients."""
     losses: Losses = []
-    for count in range(STEPS):
-        clean, noise = (scattered(2, 40, count + k).view(2, 5, 8) for k in (0, 5))
-        time = scattered(1, 2, count)[0].square()
-        share = time[:, None, None]
-        loss = F.mse_loss(model(clean * (1 - share) + noise * share, time), noise)
-        loss.backward()
-        losses.append(loss.detach())
-    for handle in handles:
-        handle.remove()
+    with optimizers_in_hooks(model, lambda parameter: torch.optim.Adam([parameter], 1e-3)):
+        for count in range(STEPS):
+            clean, noise = (scattered(2, 40, count + k).view(2, 5, 8) for k in (0, 5))
+            time = scattered(1, 2, count)[0].square()
+            share = time[:, None, None]
+            loss = F.mse_loss(model(clean * (1 - share) + noise * share, time), noise)
+            loss.backward()
+            losses.append(loss.detach())
     return losses, trained(model)
 
 

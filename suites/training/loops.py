@@ -8,6 +8,7 @@ from __future__ import annotations
 import copy
 import itertools
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -97,22 +98,28 @@ def gpt_with_accumulation_clipping_schedule_and_mean() -> Made:
     return Gpt(), (), {}
 
 
-def _in_hooks(model: Any, *_: Any) -> Any:
+@contextmanager
+def optimizers_in_hooks(model: Any, make: Callable[[Tensor], torch.optim.Optimizer]) -> Iterator[None]:
     """Each parameter has an optimizer of its own, which steps as soon as its gradient is there."""
-    optimizers = {p: torch.optim.SGD([p], lr=0.05) for p in model.parameters()}
+    optimizers = {parameter: make(parameter) for parameter in model.parameters()}
 
     def step(parameter: Tensor) -> None:
-        optimizers[parameter].step()  # type: ignore[index]
-        optimizers[parameter].zero_grad()  # type: ignore[index]
+        optimizers[parameter].step()
+        optimizers[parameter].zero_grad()
 
     handles = [parameter.register_post_accumulate_grad_hook(step) for parameter in optimizers]
-    losses = []
-    for text in _texts():
-        loss = _next_words(model, text)
-        loss.backward()
-        losses.append(loss.detach())
+    yield
     for handle in handles:
         handle.remove()
+
+
+def _in_hooks(model: Any, *_: Any) -> Any:
+    losses = []
+    with optimizers_in_hooks(model, lambda parameter: torch.optim.SGD([parameter], lr=0.05)):
+        for text in _texts():
+            loss = _next_words(model, text)
+            loss.backward()
+            losses.append(loss.detach())
     return losses, trained(model), [parameter.grad for parameter in model.parameters()]
 
 

@@ -22,7 +22,7 @@ def solved(
     (gradient,), x = gradients, rest[-1]
     if gradient is None:
         return [None, None]
-    of_b = torch.linalg.solve(a.mH, gradient, left=is_left)
+    of_b = torch.linalg.solve(a.mH, gradient, left=is_left)  # that of `a` follows from it, too
     if not needs[0]:
         return [None, of_b]
     is_vector = x.dim() == 1 or (x.dim() == a.dim() - 1 and x.shape == a.shape[:-1])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import warnings
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
@@ -13,11 +14,14 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 import assay
+from assay.compiler.journal import totals
 from assay.suites.ops.database import op_db
 
 SAMPLES = 25
 """Of one operator at most: those that lead to no formula which has not been met are left out."""
 LEAST_FORMULAS = 300
+LEAST_RECORDED = 300
+"""Of the backwards, those no part of which ran in eager."""
 OF_LARGER_MEMORY = "partial_views"
 """The variant whose samples look beyond their elements, where a copy has no memory."""
 
@@ -71,12 +75,14 @@ def test_each_formula_gives_eagers_gradients_in_a_whole_backward() -> None:
         if each.supports_autograd and torch.float64 in each.supported_dtypes("cpu")
         and each.variant_test_name != OF_LARGER_MEMORY
     ]  # fmt: skip
-    met, wrong = set[str](), []
+    met, recorded, wrong = set[str](), 0, []
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for operator, sample in _samples(operators, met):
             expected = _gradients(operator, sample, nullcontext())
+            before = copy.deepcopy(totals()["eager_backwards"])
             found = _gradients(operator, sample, assay.compiled_autograd({"target": "aten"}))
+            recorded += totals()["eager_backwards"] == before
             pairs = list(zip(found, expected, strict=True))
             if not all((one is None) == (two is None) for one, two in pairs) or not all(
                 torch.allclose(one, two, rtol=1e-6, atol=1e-8, equal_nan=True)
@@ -85,3 +91,4 @@ def test_each_formula_gives_eagers_gradients_in_a_whole_backward() -> None:
                 wrong.append(f"{operator.name}: {sample.summary()}")
     assert not wrong, "\n".join(wrong)
     assert len(met) >= LEAST_FORMULAS
+    assert recorded >= LEAST_RECORDED
