@@ -202,12 +202,16 @@ def _define(graph: fx.Graph, node: fx.Node, operands: list[fx.Node]) -> None:
     """Gives a node that also follows from gradients that are given zeros for its undefined operands."""
     for operand in operands:
         value = operand.meta["val"]
-        if isinstance(value, FakeTensor) and all(isinstance(size, int) for size in value.shape):
-            with graph.inserting_before(node):
+        if not isinstance(value, FakeTensor):
+            continue
+        with graph.inserting_before(node):
+            if all(isinstance(size, int) for size in value.shape):
                 zeros = graph.call_function(aten.full.default, (list(value.shape), 0), _made_as(value))
-            with value.fake_mode:
-                zeros.meta["val"] = torch.full(value.shape, 0, **_made_as(value))
-            node.replace_input_with(operand, zeros)
+                with value.fake_mode:
+                    zeros.meta["val"] = torch.full(value.shape, 0, **_made_as(value))
+            else:  # of what it would have been, whose numbers nobody reads
+                zeros = called(aten.zeros_like.default, operand)
+        node.replace_input_with(operand, zeros)
 
 
 def _made_as(value: torch.Tensor) -> dict[str, Any]:

@@ -77,6 +77,25 @@ def conjugated_and_imaginary_parts() -> Made:
     return f, (leaf(3, 4, 2),), {}
 
 
+def _with_a_zero(count: int) -> Tensor:
+    return torch.linspace(-1, 1, count, dtype=torch.float64).requires_grad_()
+
+
+@program(part, modes=TRAIN, scenario=_each_in_turn)
+def diagonal_beside_a_quotient_by_zero() -> Made:
+    """Two gradients are added whose sizes are equal, though with dynamic sizes they are written differently."""
+    return lambda x: (x.diag_embed(8), torch.addcdiv(x, x, x, value=-1)), (_with_a_zero(17),), {}
+
+
+@program(part, modes=TRAIN, scenario=_each_in_turn)
+def parts_beside_quotients_by_zero() -> Made:
+    def f(x: Tensor) -> tuple[Tensor, ...]:
+        first, second = x.split(9)
+        return second * 2, first.abs().sqrt(), x[3:].flip(0), 1 / x.repeat(2).diag_embed().diagonal()
+
+    return f, (_with_a_zero(17),), {}
+
+
 class Recurrent(nn.Module):
     """A cell of its author's own, unrolled: returns all the hidden states, and the last one."""
 
